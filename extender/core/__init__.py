@@ -1,0 +1,1 @@
+"""Decisions as pure functions: (state, event, now) to (state, commands)."""

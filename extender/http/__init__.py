@@ -1,0 +1,1 @@
+"""What kube-scheduler and people ask over HTTP: verbs, debug answers, the page."""

@@ -1,0 +1,1 @@
+"""Job kinds as pure reconcilers behind one shared lifecycle."""

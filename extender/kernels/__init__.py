@@ -1,0 +1,1 @@
+"""Numba loops over columns: arrays in, preallocated arrays out."""

@@ -1,0 +1,1 @@
+"""The way to the API server: reads become events, commands become writes."""

@@ -1,0 +1,1 @@
+"""Metrics, Kubernetes events and the log."""

@@ -1,0 +1,1 @@
+"""An API server, kubelets and traces in memory, for tests and the demonstration."""

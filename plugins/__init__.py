@@ -1,0 +1,1 @@
+"""Scheduling plugins, one file each, under the names that Volcano gives them."""
