@@ -1,0 +1,53 @@
+"""The API resources that Muster lists, watches and writes."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+#: API group of Muster's own objects, labels and annotations.
+MUSTER_GROUP = "scheduling.muster.dev"
+
+
+class Resource(Struct, frozen=True, order=True):
+    """Where a kind of object lives in the API."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """URL path of the collection, of one object, or of its subresource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace is not None:
+            root += f"/namespaces/{namespace}"
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}/{self.plural}{tail}"
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+EVENTS = Resource("", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False
+)
+VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+SIGS_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+NATIVE_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+GANG_PLANS = Resource(MUSTER_GROUP, "v1alpha1", "gangplans", "GangPlan")
+PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+
+#: Kinds that a cluster may not serve; Muster works without them and starts watching one that
+#: appears.
+OPTIONAL = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS, PYTORCH_JOBS)

@@ -1,0 +1,105 @@
+"""What the core asks for. With :mod:`extender.core.events`, the whole protocol of the loop.
+
+A command with an ``id`` is answered by one :class:`extender.core.events.Done` of the same id.
+The executor runs lanes in the order of :class:`Lane`, retries what is worth retrying (transport
+faults, 429, 5xx) and reports everything else as it is.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from extender.core import objects as o
+from extender.core.api import Resource
+
+
+class Lane(IntEnum):
+    """Which commands go first when the API server is the bottleneck (lowest first)."""
+
+    BIND = 0
+    PLAN = 1
+    RELEASE = 2
+    JOB = 3
+    STATUS = 4
+
+
+class Command(Struct, frozen=True, tag=True):
+    """Base of every command."""
+
+
+class Bind(Command):
+    """POST a Binding with uid and resourceVersion as preconditions.
+
+    "Already bound to the same node" under the same uid is success.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+
+
+class Create(Command):
+    """POST an object. ``dry_run`` asks for the admitted object and changes nothing."""
+
+    id: int
+    lane: Lane
+    resource: Resource
+    namespace: str
+    body: o.Manifest
+    dry_run: bool = False
+
+
+class Patch(Command):
+    """Merge-patch an object or its subresource.
+
+    A ``metadata.uid`` or ``metadata.resourceVersion`` in ``body`` is a precondition (409).
+    """
+
+    id: int
+    lane: Lane
+    resource: Resource
+    namespace: str
+    name: str
+    body: o.Manifest
+    subresource: str = ""
+
+
+class Delete(Command):
+    """DELETE an object, with its uid as a precondition."""
+
+    id: int
+    lane: Lane
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+class Answer(Command):
+    """Answer an open /bind; an empty ``error`` means bound."""
+
+    token: int
+    error: str = ""
+
+
+class Notice(Command):
+    """A Kubernetes Event on an object (the shell aggregates and rate-limits)."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+
+
+class WakeAt(Command):
+    """Call ``step`` at this time (seconds, the clock of ``now``) even if nothing happens."""
+
+    at: float

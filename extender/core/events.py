@@ -1,0 +1,234 @@
+"""What the core is told. With :mod:`extender.core.commands`, the whole protocol of the loop.
+
+Every value is frozen and holds no clock: the time at which it is applied is given beside it, so
+that a log of (now, event) replays exactly.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from extender.core import objects as o
+from extender.core.api import Resource
+
+
+class Event(Struct, frozen=True, tag=True):
+    """Base of every event; ``tag`` names the type in a recorded log."""
+
+
+class NodeSeen(Event):
+    """A node was added or changed."""
+
+    node: o.Node
+
+
+class NodeGone(Event):
+    """A node was deleted."""
+
+    name: str
+
+
+class PodSeen(Event):
+    """A pod was added or changed."""
+
+    pod: o.Pod
+
+
+class PodGone(Event):
+    """A pod was deleted (it is no longer in the API)."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class GroupSeen(Event):
+    """A PodGroup of any of the three kinds was added or changed."""
+
+    resource: Resource
+    group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup
+
+
+class GroupGone(Event):
+    """A PodGroup was deleted."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+class PlanSeen(Event):
+    """A GangPlan record was added or changed; ``raw`` is its JSON object."""
+
+    raw: o.Manifest
+
+
+class PlanGone(Event):
+    """A GangPlan record was deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class JobSeen(Event):
+    """A training job of a kind that Muster runs was added or changed."""
+
+    resource: Resource
+    raw: o.Manifest
+
+
+class JobGone(Event):
+    """A training job was deleted."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+class ServiceSeen(Event):
+    """A Service was added or changed (only its metadata matters)."""
+
+    metadata: o.Meta
+
+
+class ServiceGone(Event):
+    """A Service was deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class NamespaceSeen(Event):
+    """A namespace was added or changed."""
+
+    namespace: o.Namespace
+
+
+class NamespaceGone(Event):
+    """A namespace was deleted."""
+
+    name: str
+
+
+class ClaimSeen(Event):
+    """A PersistentVolumeClaim was added or changed."""
+
+    claim: o.Claim
+
+
+class ClaimGone(Event):
+    """A PersistentVolumeClaim was deleted."""
+
+    namespace: str
+    name: str
+
+
+class VolumeSeen(Event):
+    """A PersistentVolume was added or changed."""
+
+    volume: o.PersistentVolume
+
+
+class VolumeGone(Event):
+    """A PersistentVolume was deleted."""
+
+    name: str
+
+
+class PriorityClassSeen(Event):
+    """A PriorityClass was added or changed."""
+
+    priority_class: o.PriorityClass
+
+
+class PriorityClassGone(Event):
+    """A PriorityClass was deleted."""
+
+    name: str
+
+
+class InvalidSeen(Event):
+    """An object that could not be decoded: it is known to exist and is treated as unusable."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    message: str
+
+
+class KindServed(Event):
+    """Whether the cluster serves an optional kind (:data:`extender.core.api.OPTIONAL`)."""
+
+    resource: Resource
+    served: bool
+
+
+class Synced(Event):
+    """Every watched kind has been listed once: from here on absence means absence."""
+
+
+class LeaderGained(Event):
+    """This replica holds the Lease; the old holder's requests can no longer be on their way."""
+
+    epoch: int
+
+
+class LeaderLost(Event):
+    """This replica no longer holds the Lease: no command may be sent."""
+
+
+class FilterAsked(Event):
+    """kube-scheduler asked /filter about a pod that belongs to a group.
+
+    ``full`` is false when it asked about the nominated (or pinned) node alone. ``planned_offered``
+    says whether the planned node was among the names (true when there was no plan).
+    """
+
+    uid: str
+    full: bool
+    planned_offered: bool
+
+
+class BindAsked(Event):
+    """kube-scheduler called /bind and waits; ``token`` names the open request."""
+
+    token: int
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class BindAbandoned(Event):
+    """The connection of an open /bind closed before it was answered."""
+
+    token: int
+
+
+class Done(Event):
+    """A command was carried out or refused.
+
+    ``code`` is the API server's HTTP status of the last try; 0 when there was no answer within
+    the executor's patience (the effect is then unknown). ``object`` is the object that was
+    returned, if any.
+    """
+
+    id: int
+    code: int
+    reason: str = ""
+    message: str = ""
+    object: o.Manifest | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it took effect."""
+        return 200 <= self.code < 300
+
+
+class Tick(Event):
+    """Time passed (a WakeAt came due); carries nothing."""

@@ -1,0 +1,170 @@
+"""What a plugin and a job kind may be: small protocols, batch-shaped, all of them pure.
+
+Names and combination rules are Volcano's (pkg/scheduler/framework/session_plugins.go): order
+functions are lexicographic over tiers, feasibility and validity are conjunctions, scores add up.
+A plugin implements any subset of the protocols below beside :class:`Plugin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from extender.core.objects import Manifest, Pod
+from extender.core.reasons import Reason, Refusal
+
+if TYPE_CHECKING:
+    from extender.core.api import Resource
+    from extender.core.shape import PodShape
+    from extender.core.snapshot import Snapshot
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+#: Plugin arguments as written in muster.yaml, e.g. ``{"binpack.weight": 10}``.
+Arguments = Mapping[str, str | int | float | bool]
+
+
+class GroupFacts(Struct, frozen=True):
+    """What a plugin may know of one gang."""
+
+    namespace: str
+    name: str
+    queue: str
+    priority: int
+    #: Seconds since the epoch, from metadata.creationTimestamp.
+    created: float
+    min_member: int
+    min_task_member: dict[str, int]
+    #: Members by task name, whatever their state (terminal failures excluded).
+    members: dict[str, int]
+    #: Members bound, running or succeeded.
+    placed: int
+
+
+class Victim(Struct, frozen=True):
+    """A pod that kube-scheduler would evict."""
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    priority_class: str
+    #: ``namespace/name`` of its gang; empty when it belongs to none.
+    group: str
+    #: Members of that gang that would remain bound, and how many it needs.
+    remaining: int
+    min_member: int
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """Every plugin. ``arguments`` maps each argument it takes to its default."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[Mapping[str, str | int | float | bool]]
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take arguments that were checked against :attr:`arguments` (all keys present)."""
+
+
+@runtime_checkable
+class Predicate(Protocol):
+    """Volcano's PredicateFn over all nodes at once."""
+
+    def feasible(self, view: Snapshot, task: PodShape) -> BoolArray:
+        """True per node row where one more pod of this shape may go. Shape: (rows,)."""
+
+    def explain(self, view: Snapshot, task: PodShape) -> Sequence[Reason]:
+        """Why rows are refused, counted by node class, nearest miss first."""
+
+
+@runtime_checkable
+class NodeOrder(Protocol):
+    """Volcano's NodeOrderFn over all nodes at once."""
+
+    def score(self, view: Snapshot, task: PodShape) -> FloatArray:
+        """Higher is better, 0..100 times the plugin's weight. Shape: (rows,)."""
+
+
+@runtime_checkable
+class GroupOrder(Protocol):
+    """Volcano's JobOrderFn as a sort key."""
+
+    def order_key(self, group: GroupFacts) -> float | int | str:
+        """Smaller goes first. Compared after the keys of plugins in earlier tiers."""
+
+
+@runtime_checkable
+class GroupValid(Protocol):
+    """Volcano's JobValidFn."""
+
+    def valid(self, group: GroupFacts) -> Refusal | None:
+        """Why the gang cannot be planned yet, or None."""
+
+
+@runtime_checkable
+class GroupReady(Protocol):
+    """Volcano's JobReadyFn."""
+
+    def ready(self, group: GroupFacts, placed: int) -> bool:
+        """Whether the gang may start with ``placed`` members placed."""
+
+
+@runtime_checkable
+class Victims(Protocol):
+    """Volcano's PreemptableFn."""
+
+    def evictable(self, preemptor: PodShape, victims: Sequence[Victim]) -> BoolArray:
+        """True per victim that may be evicted. Shape: (len(victims),)."""
+
+
+class Replica(Struct, frozen=True, order=True):
+    """One pod that a job wants: its replica type in lower case, and index."""
+
+    role: str
+    index: int
+    #: metadata.name that the pod will have.
+    pod_name: str
+
+
+class JobStep(Struct, frozen=True):
+    """What a job kind asks for after looking at its job and what exists."""
+
+    #: Replicas that should exist and do not. They are created once planned.
+    wanted: tuple[Replica, ...] = ()
+    #: The PodGroup (Volcano) that the job's gang should have; None when it should have none.
+    group: Manifest | None = None
+    #: Services to create now.
+    services: tuple[Manifest, ...] = ()
+    #: Pods to delete, by (name, uid).
+    delete_pods: tuple[tuple[str, str], ...] = ()
+    #: Services to delete, by name.
+    delete_services: tuple[str, ...] = ()
+    #: The status that the job should have; None when it is right already.
+    status: Manifest | None = None
+    #: (type, reason, message) to report on the job.
+    notices: tuple[tuple[str, str, str], ...] = ()
+    #: Look again at this time at the latest.
+    wake_at: float | None = None
+    #: Delete the job itself (ttlSecondsAfterFinished has passed).
+    delete_job: bool = False
+
+
+class JobKind(Protocol):
+    """A kind of training job; pure. One small file a kind, over one shared lifecycle."""
+
+    resource: Resource
+
+    def reconcile(
+        self, job: Manifest, pods: Sequence[Pod], services: frozenset[str], now: float
+    ) -> JobStep:
+        """Compare the job with its pods and services (those it owns). Never raises for bad input:
+        an invalid job gets its condition and a notice instead."""
+
+    def pod(self, job: Manifest, replica: Replica) -> Manifest:
+        """The pod of one replica, complete but for scheduler name, pin and Muster's own marks."""

@@ -1,0 +1,145 @@
+"""Why something waits or is refused, as values.
+
+One :class:`Reason` is a code and its parameters; it is rendered only at the edges (FailedNodes,
+events, conditions, ``/debug``, ``muster explain``), always by :meth:`Reason.render`, so that the
+words are the same everywhere and do not change while the situation does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Code(StrEnum):
+    """Every reason there is. The value is what scripts match on."""
+
+    # of nodes, for one pod shape
+    RESOURCE = "InsufficientResource"
+    TOO_MANY_PODS = "TooManyPods"
+    NODE_NAME = "NodeNameMismatch"
+    SELECTOR = "NodeSelectorMismatch"
+    TAINT = "UntoleratedTaint"
+    UNSCHEDULABLE = "NodeUnschedulable"
+    HOST_PORT = "HostPortInUse"
+    POD_AFFINITY = "PodAffinityMismatch"
+    POD_ANTI_AFFINITY = "PodAntiAffinityConflict"
+    SPREAD = "TopologySpreadSkew"
+    VOLUME = "VolumeNodeAffinityConflict"
+    EVIDENCE = "RefusedByScheduler"
+    PLUGIN = "RefusedByPlugin"
+    FITS = "FitsAlone"
+    # of a group
+    TOO_FEW_PODS = "NotEnoughPods"
+    TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
+    NO_ROOM = "NotEnoughRoom"
+    NEVER_FITS = "NeverFits"
+    MIN_RESOURCES = "MinResourcesNotFree"
+    BEHIND = "PlannedBehind"
+    NO_GROUP = "PodGroupMissing"
+    FOREIGN_SCHEDULER = "MemberOfAnotherScheduler"
+    CLAIMED_TWICE = "PodClaimedTwice"
+    INVALID = "InvalidObject"
+    UNKNOWN_PRIORITY = "UnknownPriorityClass"
+    ADMISSION = "AdmissionRefused"
+    TIMED_OUT = "ScheduleTimeout"
+    BACK_OFF = "BackOff"
+    RELEASED = "Released"
+    NOT_LEADER = "NotLeader"
+    UNMANAGED = "MemberWithoutManagedResource"
+    PARTIAL = "PartlyBound"
+    # of a pod
+    RESERVED = "CapacityReserved"
+    PLANNED_ELSEWHERE = "PlannedElsewhere"
+    UNKNOWN_POD = "UnknownPod"
+
+
+_TEXT: dict[Code, str] = {
+    Code.RESOURCE: "{free} of {total} {resource} free, {asked} asked",
+    Code.TOO_MANY_PODS: "{free} of {total} pods free, {asked} asked",
+    Code.NODE_NAME: "spec.nodeName asks for {wanted}",
+    Code.SELECTOR: "node selector or affinity does not match",
+    Code.TAINT: "taint {taint} is not tolerated",
+    Code.UNSCHEDULABLE: "cordoned",
+    Code.HOST_PORT: "host port {port} is in use",
+    Code.POD_AFFINITY: "required pod affinity on {key} is not met",
+    Code.POD_ANTI_AFFINITY: "required pod anti-affinity on {key} conflicts",
+    Code.SPREAD: "topology spread on {key} would exceed max skew {skew}",
+    Code.VOLUME: "volume of claim {claim} cannot be used there",
+    Code.EVIDENCE: "kube-scheduler refused it there: {message}",
+    Code.PLUGIN: "refused by plugin {plugin}",
+    Code.FITS: "room for {room}",
+    Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
+    Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
+    Code.NO_ROOM: "{placed} of {want} pods fit",
+    Code.NEVER_FITS: "{placed} of {want} pods would fit even if every node were empty",
+    Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
+    Code.BEHIND: "fits, but {other} goes first",
+    Code.NO_GROUP: "PodGroup {name} does not exist",
+    Code.FOREIGN_SCHEDULER: (
+        "pod {pod} names scheduler {scheduler}, which does not carry Muster's extender"
+        " (those that do: {allowed})"
+    ),
+    Code.CLAIMED_TWICE: "pod {pod} names two groups: {first} and {second}",
+    Code.INVALID: "{field}: {value} is not allowed: {allowed}",
+    Code.UNKNOWN_PRIORITY: "priorityClassName: {name} does not exist",
+    Code.ADMISSION: "the API server refuses pod {pod}: {message}",
+    Code.TIMED_OUT: "not placed within {seconds} s (schedule timeout)",
+    Code.BACK_OFF: "attempt {attempt} was rolled back ({why}); tried again after a pause",
+    Code.RELEASED: "planned on {node}; kube-scheduler is asked to bind it",
+    Code.NOT_LEADER: "this replica does not lead",
+    Code.UNMANAGED: (
+        "pod {pod} asks for none of the resources that kube-scheduler sends to Muster ({allowed});"
+        " it cannot be held"
+    ),
+    Code.PARTIAL: "{bound} of at least {want} pods are bound and the rest does not fit",
+    Code.RESERVED: "free capacity is reserved for gang {group}",
+    Code.PLANNED_ELSEWHERE: "planned on {node}",
+    Code.UNKNOWN_POD: "Muster has not seen this pod yet",
+}
+
+
+class Reason(Struct, frozen=True, order=True):
+    """A code, its parameters in a fixed order, and (for reasons of nodes) how many nodes say so."""
+
+    code: Code
+    params: tuple[tuple[str, str | int], ...] = ()
+    nodes: int = 0
+
+    @classmethod
+    def of(cls, code: Code, nodes: int = 0, **params: str | int) -> Reason:
+        """Make a reason; parameters keep the order of the call."""
+        return cls(code, tuple(params.items()), nodes)
+
+    def render(self) -> str:
+        """The one sentence part of this reason, with its node count in front where it has one."""
+        text = _TEXT[self.code].format(**dict(self.params))
+        if not self.nodes:
+            return text
+        return f"{self.nodes} node{'s' if self.nodes > 1 else ''}: {text}"
+
+
+class Refusal(Struct, frozen=True):
+    """Why a gang, a pod or an object is not placed: the headline first, then the nearest misses."""
+
+    reasons: tuple[Reason, ...]
+
+    def render(self, limit: int = 4) -> str:
+        """One sentence; the headline and at most ``limit`` further reasons."""
+        parts = [reason.render() for reason in self.reasons]
+        shown = parts[: limit + 1]
+        if len(parts) > len(shown):
+            shown.append(f"and {len(parts) - len(shown)} more")
+        return "; ".join(shown)
+
+    @property
+    def code(self) -> Code:
+        """The headline's code."""
+        return self.reasons[0].code
+
+
+def refuse(code: Code, rest: Iterable[Reason] = (), **params: str | int) -> Refusal:
+    """A refusal whose headline is ``code``."""
+    return Refusal((Reason.of(code, **params), *rest))
