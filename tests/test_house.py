@@ -34,7 +34,8 @@ FORBIDDEN = {
         + "-links"
     ),
     "a path of somebody's machine": re.compile(
-        r"(?<![\w.$}/-])/(?:ro" + r"ot|wo" + r"rk|home/[a-z]+|Use" + r"rs/[a-z]+)/[\w.]"
+        # The one exception is where MPI Operator mounts its keys in a container unless told otherwise.
+        r"(?<![\w.$}/-])/(?:ro" + r"ot(?!/\.ssh\b)|wo" + r"rk|home/[a-z]+|Use" + r"rs/[a-z]+)/[\w.]"
     ),
 }
 # What is written by others is taken as it is.
