@@ -1,0 +1,387 @@
+"""Scheduler extender v1 on the wire: requests to values, values to answers.
+
+Source: k8s.io/kube-scheduler/extender/v1/types.go. Its structs have no JSON tags, so the field
+names are Go's, in PascalCase, while the Pods and Nodes inside are in camelCase. Absent is null.
+
+Reading takes two ways. The first decodes what kube-scheduler sends, in exact case, straight into
+values. Whatever it cannot read, or reads without a field that has to be there, is read again the
+way Go does: keys in any case, null as absent. That way also finds the field to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import NoneType
+from typing import Any, Protocol, TypeVar, cast, get_args, get_origin
+
+import msgspec
+import orjson
+from msgspec import DecodeError, Raw, Struct, ValidationError, field
+
+from extender.core.errors import InvalidObject, InvariantViolated, WireError
+from extender.core.objects import ApiStruct, Meta, Pod
+from extender.core.verdict import FilterAnswer
+
+#: Scores are integers from 0 to this (MaxExtenderPriority).
+MAX_SCORE = 10
+
+
+class Args(Protocol):
+    """A request of any verb."""
+
+    def problem(self) -> InvalidObject | None:
+        """The first field that cannot be used as it is."""
+
+
+class Named(ApiStruct, frozen=True):
+    """The metadata of a Pod or Node."""
+
+    metadata: Meta = Meta()
+
+
+class NodeList(Struct):
+    """core/v1 NodeList; its nodes stay as they came, byte for byte."""
+
+    items: tuple[Raw, ...] = ()
+
+
+class ExtenderArgs(Struct, rename="pascal"):
+    """Body of /filter and /prioritize.
+
+    nodeCacheCapable true fills ``NodeNames``, false fills ``Nodes``.
+    """
+
+    pod: Pod
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+
+    def problem(self) -> InvalidObject | None:
+        if self.node_names is None and self.nodes is None:
+            return InvalidObject("NodeNames", None, "a list of node names (or Nodes, a NodeList)")
+        return _pod_problem(self.pod)
+
+    def names(self) -> list[str]:
+        """Names of the nodes asked about, in the order of the request."""
+        if self.node_names is not None:
+            return self.node_names
+        assert self.nodes is not None  # problem() said so
+        return [_node_name(raw, row) for row, raw in enumerate(self.nodes.items)]
+
+
+class BindingArgs(Struct, rename="pascal"):
+    """Body of /bind."""
+
+    pod_name: str = ""
+    pod_namespace: str = ""
+    pod_uid: str = field(default="", name="PodUID")
+    node: str = ""
+
+    def problem(self) -> InvalidObject | None:
+        for name, value in (
+            ("PodName", self.pod_name),
+            ("PodNamespace", self.pod_namespace),
+            ("PodUID", self.pod_uid),
+            ("Node", self.node),
+        ):
+            if not value:
+                return InvalidObject(name, value, "a string that is not empty")
+        return None
+
+
+class MetaPod(Struct):
+    """A victim by its uid."""
+
+    uid: str = field(default="", name="UID")
+
+
+class MetaVictims(Struct, rename="pascal"):
+    """Victims on one node, as kube-scheduler with nodeCacheCapable sends them."""
+
+    pods: tuple[MetaPod, ...] = ()
+    num_pdb_violations: int = field(default=0, name="NumPDBViolations")
+
+    def uids(self) -> tuple[str, ...]:
+        """Uids of the victims, in the order of the request."""
+        return tuple(pod.uid for pod in self.pods)
+
+
+class Victims(Struct, rename="pascal"):
+    """Victims on one node as whole pods, of which only the uid is needed."""
+
+    pods: tuple[Named, ...] = ()
+    num_pdb_violations: int = field(default=0, name="NumPDBViolations")
+
+    def uids(self) -> tuple[str, ...]:
+        """Uids of the victims, in the order of the request."""
+        return tuple(pod.metadata.uid for pod in self.pods)
+
+
+class PreemptionArgs(Struct, rename="pascal"):
+    """Body of /preempt.
+
+    nodeCacheCapable true fills ``NodeNameToMetaVictims``, false fills ``NodeNameToVictims``.
+    """
+
+    pod: Pod
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    def problem(self) -> InvalidObject | None:
+        if self.node_name_to_victims is None and self.node_name_to_meta_victims is None:
+            return InvalidObject(
+                "NodeNameToMetaVictims", None, "a map of victims by node (or NodeNameToVictims)"
+            )
+        for node, victims in self.victims().items():
+            if not all(victims.uids()):
+                return InvalidObject(
+                    f"victims on {node}", "", "pods that each have a uid that is not empty"
+                )
+        return _pod_problem(self.pod)
+
+    def victims(self) -> Mapping[str, MetaVictims | Victims]:
+        """The victims by node, in whichever form they came."""
+        if self.node_name_to_meta_victims is not None:
+            return self.node_name_to_meta_victims
+        return self.node_name_to_victims or {}
+
+
+A = TypeVar("A", ExtenderArgs, BindingArgs, PreemptionArgs)
+
+_DECODERS: Mapping[type[Args], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (ExtenderArgs, BindingArgs, PreemptionArgs)
+}
+_NAMED = msgspec.json.Decoder(Named)
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_ITEMS = msgspec.json.Decoder(list[Raw])
+
+
+def read(body: bytes, kind: type[A]) -> A:
+    """Decode a request.
+
+    Raises :class:`WireError` for what is not JSON and :class:`InvalidObject` for JSON that the
+    verb cannot take.
+    """
+    try:
+        args: A = _DECODERS[kind].decode(body)
+        if args.problem() is None:
+            return args
+    except (DecodeError, RecursionError):
+        pass  # the second reading accepts it or says what is wrong with it
+    try:
+        args = cast("A", _read(body, kind, ""))
+    except RecursionError as error:
+        raise WireError("the body is nested too deeply") from error
+    except DecodeError as error:
+        raise WireError(f"the body is not JSON: {error}") from error
+    problem = args.problem()
+    if problem is not None:
+        raise problem
+    return args
+
+
+def _pod_problem(pod: Pod) -> InvalidObject | None:
+    for name in ("name", "uid"):
+        if not getattr(pod.metadata, name):
+            return InvalidObject(f"Pod.metadata.{name}", "", "a string that is not empty")
+    return None
+
+
+def _node_name(raw: Raw, row: int) -> str:
+    where = f"Nodes.items[{row}]"
+    try:
+        name = _NAMED.decode(raw).metadata.name
+    except DecodeError:
+        name = cast("Named", _read(raw, Named, where)).metadata.name
+    if not name:
+        raise InvalidObject(f"{where}.metadata.name", "", "a string that is not empty")
+    return name
+
+
+def _read(raw: bytes | Raw, kind: Any, where: str) -> Any:
+    """Decode ``raw`` as ``kind`` with keys in any case and null as absent.
+
+    ``where`` is the path of ``raw``, for the error. Raises DecodeError for what is not JSON.
+    """
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if NoneType in get_args(kind) and len(options) == 1:
+        kind = options[0]  # null was dropped by the caller
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _read_struct(raw, kind, where)
+    origin, items = get_origin(kind), get_args(kind)
+    if items and not (isinstance(items[-1], type) and issubclass(items[-1], Struct)):
+        with suppress(ValidationError):  # below, element by element, the one to blame is found
+            return msgspec.json.decode(raw, type=kind)
+    if origin in (tuple, list):
+        rows = _typed(_ITEMS, raw, kind, where)
+        return origin(_read(row, items[0], f"{where}[{at}]") for at, row in enumerate(rows))
+    if origin is dict:
+        members = _typed(_MEMBERS, raw, kind, where)
+        return {key: _read(value, items[1], f"{where}.{key}") for key, value in members.items()}
+    if kind is Raw:
+        return raw
+    return _typed(msgspec.json.Decoder(kind), raw, kind, where)
+
+
+def _read_struct(raw: bytes | Raw, kind: type[Struct], where: str) -> Struct:
+    if bytes(raw) == b"null":
+        raw = b"{}"  # as Go: a null element of a list or map is its zero value
+    fields = {one.encode_name.lower(): one for one in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in _typed(_MEMBERS, raw, kind, where).items():
+        one = fields.get(key.lower())
+        if one is None or bytes(value) == b"null":
+            continue
+        if key == one.encode_name or one.name not in values:
+            path = f"{where}.{one.encode_name}" if where else one.encode_name
+            values[one.name] = _read(value, one.type, path)
+    for one in fields.values():
+        if one.required and one.name not in values:
+            raise InvalidObject(one.encode_name, None, _words(one.type))
+    return kind(**values)
+
+
+def _typed(decoder: msgspec.json.Decoder[Any], raw: bytes | Raw, kind: Any, where: str) -> Any:
+    try:
+        return decoder.decode(raw)
+    except ValidationError as error:
+        raise InvalidObject(where or "the body", _value(raw), _words(kind)) from error
+
+
+def _value(raw: bytes | Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except ValidationError:  # a number that no float holds
+        return bytes(raw).decode()
+
+
+_WORDS = {
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    tuple: "a list",
+    list: "a list",
+}
+
+
+def _words(kind: Any) -> str:
+    """What people call a type: ``a string or an integer``."""
+    base = get_origin(kind) or kind
+    if base in _WORDS:
+        return _WORDS[base]
+    options = [_words(option) for option in get_args(kind) if option is not NoneType]
+    if options and base is not dict:
+        return " or ".join(options)
+    return "a number" if base is float else "an object"
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+def filter_answer(args: ExtenderArgs, names: Sequence[str], answer: FilterAnswer) -> bytes:
+    """ExtenderFilterResult. Refusals are all unresolvable (see :class:`FilterAnswer`).
+
+    Raises :class:`InvariantViolated` when a node passes that was not asked about:
+    kube-scheduler would fail the whole cycle for it.
+    """
+    if len(answer.passed) == len(names):
+        passed, rest = set(answer.passed), []
+    else:
+        passed = set(answer.passed)
+        rest = [name for name in names if name not in passed]
+    if not passed.issubset(names):
+        strange = min(passed.difference(names))
+        raise InvariantViolated("filter-subset", f"node {strange} passes and was not asked about")
+    if args.nodes is None:
+        nodes, node_names = b"null", orjson.dumps(list(answer.passed))
+    else:
+        kept = (raw for raw, name in zip(args.nodes.items, names, strict=True) if name in passed)
+        nodes, node_names = b'{"metadata":{},"items":[' + b",".join(kept) + b"]}", b"null"
+    return b"".join(
+        (
+            b'{"Nodes":', nodes, b',"NodeNames":', node_names,
+            b',"FailedNodes":{},"FailedAndUnresolvableNodes":', _refusals(rest, answer),
+            b',"Error":""}',
+        )
+    )  # fmt: skip
+
+
+def _refusals(names: list[str], answer: FilterAnswer) -> bytes:
+    """A JSON object from each name to why it is refused."""
+    listed = orjson.dumps(names)
+    if answer.refused or not names or b"\\" in listed:
+        texts = answer.refused
+        return orjson.dumps({name: texts.get(name, answer.message) for name in names})
+    # No name holds a quote (its escape would show), so every `","` separates two names.
+    text = b":" + orjson.dumps(answer.message)
+    return b"".join((b"{", listed[1:-1].replace(b'","', b'"' + text + b',"'), text, b"}"))
+
+
+_SCORES = tuple(b'","Score":%d}' % score for score in range(MAX_SCORE + 1))
+
+
+def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
+    """HostPriorityList, a bare array.
+
+    Raises :class:`InvariantViolated` for a score that kube-scheduler would not clamp.
+    """
+    if len(names) != len(scores):
+        raise InvariantViolated("scores", f"{len(scores)} scores for {len(names)} nodes")
+    if not names:
+        return b"[]"
+    if min(scores) < 0 or max(scores) > MAX_SCORE:
+        raise InvariantViolated("scores", f"a score is not within 0..{MAX_SCORE}")
+    listed = orjson.dumps(list(names))
+    if b"\\" in listed:
+        return orjson.dumps(
+            [{"Host": name, "Score": int(s)} for name, s in zip(names, scores, strict=True)]
+        )
+    hosts = listed[2:-2].split(b'","')  # as in _refusals
+    rows = [host + _SCORES[score] for host, score in zip(hosts, scores, strict=True)]
+    return b'[{"Host":"' + b',{"Host":"'.join(rows) + b"]"
+
+
+def preempt_answer(args: PreemptionArgs, allowed: Mapping[str, Sequence[str]]) -> bytes:
+    """ExtenderPreemptionResult, in the meta form whichever form was asked.
+
+    A node left without victims is left out: kube-scheduler takes it for an error, and dropping
+    a node for a refusal (preemption.go, callExtenders).
+    """
+    given = args.victims()
+    nodes = {
+        name: {
+            "Pods": [{"UID": uid} for uid in uids],
+            "NumPDBViolations": given[name].num_pdb_violations,
+        }
+        for name, uids in allowed.items()
+        if uids
+    }
+    return orjson.dumps({"NodeNameToMetaVictims": nodes})
+
+
+def filter_error(text: str) -> bytes:
+    """ExtenderFilterResult of a request that was not decided; the pod backs off and comes again."""
+    return orjson.dumps(
+        {
+            "Nodes": None,
+            "NodeNames": None,
+            "FailedNodes": {},
+            "FailedAndUnresolvableNodes": {},
+            "Error": text,
+        }
+    )
+
+
+def bind_answer(text: str) -> bytes:
+    """ExtenderBindingResult; an empty text means bound."""
+    return orjson.dumps({"Error": text})
+
+
+def no_scores(_: str) -> bytes:
+    """HostPriorityList that leaves the order of nodes to kube-scheduler."""
+    return b"[]"
+
+
+def no_nodes(_: str) -> bytes:
+    """ExtenderPreemptionResult that allows no preemption."""
+    return b'{"NodeNameToMetaVictims":{}}'
