@@ -1,0 +1,86 @@
+"""Probes, metrics, and the published state as JSON.
+
+These pages only read the view, so a standby serves them too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from extender.core.verdict import View
+from extender.obs.metrics import CONTENT_TYPE, Metrics
+
+#: The published state.
+VIEW = web.AppKey("view", View)
+#: The metrics of the process.
+METRICS = web.AppKey("metrics", Metrics)
+
+
+def routes() -> list[web.RouteDef]:
+    """The routes of an application that has :data:`VIEW` and :data:`METRICS`."""
+    return [
+        web.get("/healthz", healthz),
+        web.get("/readyz", readyz),
+        web.get("/metrics", metrics),
+        web.get("/debug/state", state),
+        web.get("/debug/gangs", gangs),
+        web.get("/debug/gangs/{namespace}/{name}", gang),
+        web.get("/debug/nodes", nodes),
+        web.get("/debug/plan", plan),
+    ]
+
+
+async def healthz(_: web.Request) -> web.Response:
+    """200 while the process serves requests."""
+    return web.Response(text="ok\n")
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """200 when caches are synced and kernels warm, on every replica; else 503."""
+    if request.app[VIEW].ready():
+        return web.Response(text="ok\n")
+    return web.Response(status=503, text="caches are not synced yet\n")
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Prometheus text format."""
+    body = request.app[METRICS].render()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def state(request: web.Request) -> web.Response:
+    """Leader, epoch, counts, generation, queue lengths."""
+    return _json(request.app[VIEW].state())
+
+
+async def gangs(request: web.Request) -> web.Response:
+    """Every gang, in short."""
+    return _json(request.app[VIEW].gangs())
+
+
+async def gang(request: web.Request) -> web.Response:
+    """One gang: group, phase, reasons, plan. 404 for one that does not exist."""
+    namespace, name = request.match_info["namespace"], request.match_info["name"]
+    found = request.app[VIEW].gang(namespace, name)
+    if found is None:
+        return _json({"error": f"no gang {namespace}/{name}"}, status=404)
+    return _json(found)
+
+
+async def nodes(request: web.Request) -> web.Response:
+    """Every node: what it has, what is used and reserved."""
+    return _json(request.app[VIEW].nodes())
+
+
+async def plan(request: web.Request) -> web.Response:
+    """Every plan that holds capacity."""
+    return _json(request.app[VIEW].plans())
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    # Columns are numpy, so a view may hand out its scalars.
+    body = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+    return web.Response(status=status, body=body, content_type="application/json")

@@ -1,0 +1,93 @@
+"""The applications, and the listener that serves one."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+
+from extender.core.verdict import Inbox, View
+from extender.http import admin
+from extender.http.verbs import Bindings, Verbs
+from extender.obs.metrics import Metrics
+
+#: Bytes. 5,000 whole nodes (nodeCacheCapable false) are some 40 MB.
+BODY_LIMIT = 64 << 20
+#: Seconds. Go's client keeps an idle connection for 90 s; a server that closes first races with
+#: its next request, which kube-scheduler reports as EOF.
+KEEPALIVE_SECONDS = 120.0
+#: Connections not yet accepted: every member of a gang holds one at /bind, and they come in bursts.
+BACKLOG = 1024
+#: Seconds that requests in flight may take to end when the listener stops.
+SHUTDOWN_SECONDS = 5.0
+
+#: The held /bind requests of an application.
+BINDINGS = web.AppKey("bindings", Bindings)
+
+
+def make_app(
+    view: View,
+    inbox: Inbox,
+    bindings: Bindings,
+    *,
+    prefix: str,
+    metrics: Metrics,
+    bind_deadline: float,
+    body_limit: int = BODY_LIMIT,
+    clock: Callable[[], float] = time.monotonic,
+) -> web.Application:
+    """The extender's verbs under ``prefix``, and the pages of :mod:`extender.http.admin`.
+
+    ``bind_deadline`` (seconds) has to be below the httpTimeout of the bind entry.
+    """
+    verbs = Verbs(view, inbox, bindings, metrics=metrics, bind_deadline=bind_deadline, clock=clock)
+    app = web.Application(client_max_size=body_limit)
+    app[BINDINGS] = bindings
+    app.add_routes(verbs.routes(prefix))
+    app.on_shutdown.append(_abandon_bindings)
+    return _with_admin(app, view, metrics)
+
+
+def make_admin_app(view: View, metrics: Metrics) -> web.Application:
+    """The pages alone, for a plain listener beside one that asks for client certificates.
+
+    A kubelet's probes and most scrapers have none.
+    """
+    return _with_admin(web.Application(), view, metrics)
+
+
+async def serve(
+    app: web.Application,
+    host: str,
+    port: int,
+    ssl_context: ssl.SSLContext | None = None,
+    *,
+    shutdown_seconds: float = SHUTDOWN_SECONDS,
+) -> web.AppRunner:
+    """Listen; ``port`` 0 takes a free one, found in ``runner.addresses``.
+
+    Stop with ``await runner.cleanup()``. A handler whose client has gone is cancelled.
+    """
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handler_cancellation=True,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+        shutdown_timeout=shutdown_seconds,
+    )
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG).start()
+    return runner
+
+
+def _with_admin(app: web.Application, view: View, metrics: Metrics) -> web.Application:
+    app[admin.VIEW] = view
+    app[admin.METRICS] = metrics
+    app.add_routes(admin.routes())
+    return app
+
+
+async def _abandon_bindings(app: web.Application) -> None:
+    app[BINDINGS].abandon_all("Muster is stopping; the pod is tried again")

@@ -1,0 +1,67 @@
+"""TLS for the extender: only who holds a certificate of the client CA is served.
+
+kube-scheduler can prove itself to an extender by a client certificate and by nothing else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from extender.core.errors import ConfigError
+
+
+class ServerTls:
+    """A server context whose certificate, key and client CA follow their files.
+
+    Raises :class:`ConfigError` when the files cannot be used.
+    """
+
+    def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path) -> None:
+        self._files = (cert_file, key_file, client_ca_file)
+        self._texts = self._read()
+        self._current = self._load()
+        #: For the listener. It stays the same: each handshake is handed the newest one, because
+        #: a CA cannot be taken back from a context.
+        self.context = self._load()
+        self.context.sni_callback = self._switch
+
+    def reload(self) -> bool:
+        """Use the files for new connections if they have changed; whether they had.
+
+        Raises :class:`ConfigError` when they cannot be used (a rotation half done, say): what was
+        loaded before stays in use, and the next call tries again.
+        """
+        texts = self._read()
+        if texts == self._texts:
+            return False
+        self._current = self._load()
+        self._texts = texts
+        return True
+
+    def _switch(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _read(self) -> tuple[bytes, ...]:
+        try:
+            return tuple(file.read_bytes() for file in self._files)
+        except OSError as error:
+            raise ConfigError(f"{error.filename}: {error.strerror}") from error
+
+    def _load(self) -> ssl.SSLContext:
+        cert, key, client_ca = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A resumed session would skip the check against a client CA that has changed since.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{cert}, {key}: not a certificate and its key: {error}") from error
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{client_ca}: not a CA certificate: {error}") from error
+        return context
