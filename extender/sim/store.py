@@ -1,0 +1,541 @@
+"""The in-memory API server's storage: what etcd, registry and admission are to kube-apiserver.
+
+Synchronous and deterministic: the clock and the source of uids are given, so equal calls give
+equal objects. Objects are JSON maps; one that was returned is shared and must not be changed. An
+error is an :class:`extender.core.errors.ApiError` with kube-apiserver's code, reason and words
+(:mod:`extender.sim.statuses`).
+
+Beyond storage it does at once what kube-controller-manager does later: dependents of a deleted
+owner are deleted, a deleted namespace is emptied and removed.
+
+Source: apiserver ``pkg/registry/generic/registry/store.go``, kubernetes ``pkg/registry/core/pod``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from extender.core import api
+from extender.core.api import Resource
+from extender.core.objects import Manifest
+from extender.sim import podrules, statuses
+from extender.sim.history import Change, History, Key, Shape, Watch
+from extender.sim.history import Kind as ChangeKind
+from extender.sim.kinds import SERVED, Kind
+from extender.sim.patches import copy_json
+from extender.sim.selectors import Selector
+
+#: Looks at (or changes) a new object before it is stored; raises an ApiError to refuse it.
+Admission = Callable[[Resource, Manifest], None]
+
+#: Metadata that only the server sets.
+_SYSTEM = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+)
+_ANNOTATIONS_LIMIT = 256 * 1024
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SYSTEM_CLASSES = (
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+)
+
+
+def timestamp(now: float) -> str:
+    """metav1.Time of seconds since the epoch: RFC 3339 in whole seconds."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Store:
+    """Objects of every served kind under one increasing resourceVersion."""
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        uid: Callable[[], str],
+        *,
+        history: int = 20_000,
+        kinds: Iterable[Kind] = SERVED,
+    ) -> None:
+        """``now`` in seconds since the epoch; ``history`` in changes that a watch may go back."""
+        self.version = 1
+        self.history = History(history)
+        self.admission: list[Admission] = []
+        self._now = now
+        self._uid = uid
+        self._kinds: dict[Resource, Kind] = {}
+        self._tables: dict[Resource, dict[Key, Manifest]] = {}
+        self._dependents: dict[str, dict[tuple[Resource, Key], None]] = {}
+        self._uids: dict[str, None] = {}
+        self._watches: dict[int, Watch] = {}
+        self._watch_ids = itertools.count()
+        for kind in kinds:
+            self.serve(kind)
+        for name in ("default", "kube-system"):
+            self.create(api.NAMESPACES, "", {"metadata": {"name": name}})
+        for name, value in _SYSTEM_CLASSES:
+            self.create(api.PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
+
+    # --- kinds
+
+    def serve(self, kind: Kind | Resource) -> None:
+        """Serve a kind from now on (a bare resource behaves as a custom resource does)."""
+        kind = Kind(kind) if isinstance(kind, Resource) else kind
+        self._kinds[kind.resource] = kind
+        self._tables.setdefault(kind.resource, {})
+
+    def unserve(self, resource: Resource) -> None:
+        """Stop serving a kind: its objects are gone (without a word) and its watches end."""
+        for key, obj in self._tables[resource].items():
+            self._index(resource, key, obj, add=False)
+            del self._uids[obj["metadata"]["uid"]]
+        del self._kinds[resource], self._tables[resource]
+        for watch in self._watches.values():
+            watch.end(resource)
+
+    def kind(self, group: str, version: str, plural: str) -> Kind:
+        """The kind under a URL path; 404 when it is not served."""
+        for resource, kind in self._kinds.items():
+            if (resource.group, resource.version, resource.plural) == (group, version, plural):
+                return kind
+        raise statuses.not_served()
+
+    # --- reads
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Manifest:
+        obj = self._table(resource).get((namespace, name))
+        if obj is None:
+            raise statuses.not_found(resource, name)
+        return obj
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        selector: Selector | None = None,
+        at: int | None = None,
+    ) -> list[Manifest]:
+        """Objects in key order, of all namespaces if None; ``at`` an earlier version, if kept."""
+        table = self._table(resource)
+        if at is not None and at < self.version:
+            table = dict(table)
+            self.history.rewind(resource, table, at)
+        return [
+            obj
+            for key, obj in sorted(table.items(), key=lambda item: item[0])
+            if (namespace is None or key[0] == namespace)
+            and (selector is None or selector.matches(obj))
+        ]
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        selector: Selector,
+        since: int | None,
+        *,
+        wake: Callable[[], None],
+        limit: int = 10_000,
+        shape: Shape | None = None,
+    ) -> tuple[int, Watch]:
+        """Follow a kind from ``since``; None begins with what exists. Ends with :meth:`unwatch`."""
+        watch = Watch(resource, namespace, selector, limit=limit, shape=shape, wake=wake)
+        if since is None:
+            watch.initial(self.list(resource, namespace, selector))
+        else:
+            self._table(resource)
+            for change in self.history.since(since):
+                watch.offer(change)
+        number = next(self._watch_ids)
+        self._watches[number] = watch
+        return number, watch
+
+    def unwatch(self, number: int) -> None:
+        self._watches.pop(number, None)
+
+    # --- writes
+
+    def create(
+        self, resource: Resource, namespace: str, body: Manifest, *, dry_run: bool = False
+    ) -> Manifest:
+        """Admit and store a new object; the answer is the object as admitted."""
+        kind, table = self._kinds[resource], self._table(resource)
+        obj: Manifest = {"apiVersion": resource.api_version, "kind": resource.kind}
+        obj |= copy_json(body)
+        self._name(resource, namespace, obj)
+        self._default(kind, obj)
+        for admit in self.admission:
+            admit(resource, obj)
+        meta = obj["metadata"]
+        self._check(resource, obj)
+        key = (meta.get("namespace", ""), meta["name"])
+        if key in table:
+            raise statuses.already_exists(resource, meta["name"])
+        if dry_run:
+            return obj
+        created = self._commit(resource, key, "ADDED", obj, None)
+        self._collect_orphan(resource, key, created)
+        return created
+
+    def replace(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Manifest], Manifest],
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        put: bool = False,
+    ) -> Manifest:
+        """Update an object or its status to ``change(old)``, which must not change ``old``.
+
+        A uid or resourceVersion in the new metadata is a precondition; ``put`` demands the latter
+        where the kind does. A content that is the old one is no write.
+        """
+        kind, old = self._kinds[resource], self.get(resource, namespace, name)
+        if subresource not in ("", "status") or (subresource and not kind.status):
+            raise statuses.not_served()
+        new = copy_json(change(old))
+        meta = new.setdefault("metadata", {})
+        self._preconditions(kind, old, meta, put=put and not subresource)
+        for field in _SYSTEM:
+            meta.pop(field, None)
+            if field in old["metadata"]:
+                meta[field] = old["metadata"][field]
+        new |= {"apiVersion": resource.api_version, "kind": resource.kind}
+        new = self._confine(kind, old, new, subresource)
+        if resource == api.PODS and not subresource:
+            problems = podrules.update_problems(old["spec"], new.get("spec") or {})
+            if problems:
+                raise statuses.invalid(resource, name, problems)
+        self._check(resource, new)
+        if kind.generation and _content(new) != _content(old):
+            meta = new["metadata"]
+            meta["generation"] = meta.get("generation", 1) + 1
+        if dry_run or new == old:
+            return new
+        return self._store(resource, (namespace, name), new, old)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        grace: int | None = None,
+        orphan: bool = False,
+        dry_run: bool = False,
+    ) -> Manifest:
+        """Delete an object, or mark it deleted while grace or finalizers hold it.
+
+        ``grace`` in seconds; only a bound, unfinished pod has any. The answer is the last state.
+        """
+        old = self.get(resource, namespace, name)
+        meta = old["metadata"]
+        for field, wanted, have in (
+            ("UID", uid, meta["uid"]),
+            ("ResourceVersion", version, meta["resourceVersion"]),
+        ):
+            if wanted and wanted != have:
+                raise statuses.precondition(resource, name, field, wanted, have)
+        seconds = _grace(old, grace) if resource == api.PODS else 0
+        if dry_run:
+            return old
+        if orphan:
+            self._orphan(meta["uid"])
+        if resource == api.NAMESPACES:
+            self._empty(name)
+        if not seconds and not meta.get("finalizers"):
+            return self._remove(resource, (namespace, name), old)
+        if "deletionTimestamp" in meta and seconds >= meta["deletionGracePeriodSeconds"]:
+            return old  # grace can only be shortened
+        new = copy_json(old)
+        new["metadata"]["deletionTimestamp"] = timestamp(self._now() + seconds)
+        new["metadata"]["deletionGracePeriodSeconds"] = seconds
+        if "generation" in meta and "deletionTimestamp" not in meta:
+            new["metadata"]["generation"] += 1
+        return self._store(resource, (namespace, name), new, old)
+
+    def bind(
+        self,
+        namespace: str,
+        name: str,
+        node: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        annotations: dict[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Set a pod's node, once. Precondition, deletion, node and gates are checked in this order."""
+        old = self.get(api.PODS, namespace, name)
+        meta, spec = old["metadata"], old["spec"]
+        for field, wanted, have in (
+            ("UID", uid, meta["uid"]),
+            ("ResourceVersion", version, meta["resourceVersion"]),
+        ):
+            if wanted and wanted != have:
+                raise statuses.precondition(api.PODS, name, field, wanted, have)
+        why = ""
+        if "deletionTimestamp" in meta:
+            why = f"pod {name} is being deleted, cannot be assigned to a host"
+        elif spec.get("nodeName"):
+            why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+        elif spec.get("schedulingGates"):
+            why = f"pod {name} has non-empty .spec.schedulingGates"
+        if why:
+            raise statuses.conflict(api.PODS, name, why, "binding")
+        if dry_run:
+            return
+        new = copy_json(old)
+        new["spec"]["nodeName"] = node
+        new["status"].pop("nominatedNodeName", None)
+        if annotations:
+            new["metadata"].setdefault("annotations", {}).update(annotations)
+        set_condition(new["status"], "PodScheduled", "True", timestamp(self._now()))
+        self._store(api.PODS, (namespace, name), new, old)
+
+    # --- steps of a write
+
+    def _name(self, resource: Resource, namespace: str, obj: Manifest) -> None:
+        meta = obj["metadata"] = dict(obj.get("metadata") or {})
+        if meta.get("namespace", namespace) != namespace:
+            raise statuses.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the"
+                f" request (was {meta['namespace']}, must be {namespace})"
+            )
+        for field in _SYSTEM[2:]:
+            meta.pop(field, None)
+        if resource.namespaced:
+            meta["namespace"] = namespace
+            holder = self._tables[api.NAMESPACES].get(("", namespace))
+            if holder is None:
+                raise statuses.not_found(api.NAMESPACES, namespace)
+        meta["uid"] = self._uid()
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + _suffix(meta["uid"])
+        meta["creationTimestamp"] = timestamp(self._now())
+
+    def _default(self, kind: Kind, obj: Manifest) -> None:
+        resource, meta = kind.resource, obj["metadata"]
+        if kind.generation:
+            meta["generation"] = 1
+        if resource == api.PODS:
+            podrules.default_pod(obj, meta["creationTimestamp"])
+            classes = self.list(api.PRIORITY_CLASSES)
+            if refusal := podrules.default_priority(obj["spec"], classes):
+                raise statuses.forbidden(resource, meta.get("name", ""), refusal)
+        elif resource == api.NODES:
+            _default_node(obj)
+        elif resource == api.NAMESPACES:
+            labels = meta.get("labels") or {}
+            meta["labels"] = {"kubernetes.io/metadata.name": meta.get("name", ""), **labels}
+            obj["status"] = {"phase": "Active"}
+        elif resource == api.PRIORITY_CLASSES:
+            obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        elif resource in (api.CLAIMS, api.VOLUMES):
+            obj["status"] = {"phase": "Pending"}
+        elif kind.status:
+            obj.pop("status", None)
+
+    def _check(self, resource: Resource, obj: Manifest) -> None:
+        meta, problems = obj["metadata"], []
+        name = str(meta.get("name", ""))
+        if not name:
+            problems.append("metadata.name: Required value: name or generateName is required")
+        elif not _NAME.match(name) or len(name) > 253:
+            problems.append(
+                f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must'
+                " consist of lower case alphanumeric characters, '-' or '.'"
+            )
+        size = sum(
+            len(k.encode()) + len(v.encode()) for k, v in (meta.get("annotations") or {}).items()
+        )
+        if size > _ANNOTATIONS_LIMIT:
+            problems.append(
+                f"metadata.annotations: Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
+            )
+        if resource == api.PODS:
+            problems += podrules.pod_problems(obj["spec"])
+        if problems:
+            raise statuses.invalid(resource, name, problems)
+
+    def _preconditions(self, kind: Kind, old: Manifest, meta: Manifest, *, put: bool) -> None:
+        resource, name = kind.resource, old["metadata"]["name"]
+        have = old["metadata"]
+        if (uid := meta.get("uid")) and uid != have["uid"]:
+            raise statuses.precondition(resource, name, "UID", uid, have["uid"])
+        if version := meta.get("resourceVersion"):
+            if version != have["resourceVersion"]:
+                raise statuses.modified(resource, name)
+        elif put and not kind.unconditional:
+            raise statuses.invalid(
+                resource,
+                name,
+                ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"],
+            )
+
+    def _confine(self, kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
+        """Only status through the status subresource; anything but status otherwise."""
+        if not kind.status:
+            return new
+        source, target = (new, dict(old)) if subresource else (old, new)
+        target.pop("status", None)
+        if "status" in source:
+            target["status"] = source["status"]
+        if subresource and kind.resource == api.PODS:
+            # Labels and annotations do change through pods/status.
+            meta = target["metadata"] = dict(old["metadata"])
+            for field in ("labels", "annotations"):
+                meta.pop(field, None)
+                if new["metadata"].get(field):
+                    meta[field] = new["metadata"][field]
+        elif subresource:
+            target["metadata"] = dict(old["metadata"])
+        return target
+
+    def _store(self, resource: Resource, key: Key, new: Manifest, old: Manifest) -> Manifest:
+        meta = new["metadata"]
+        held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in meta and not held:
+            return self._remove(resource, key, new, old)
+        return self._commit(resource, key, "MODIFIED", new, old)
+
+    def _remove(
+        self, resource: Resource, key: Key, last: Manifest, old: Manifest | None = None
+    ) -> Manifest:
+        gone = self._commit(resource, key, "DELETED", dict(last), old or last)
+        self._collect(gone["metadata"]["uid"])
+        return gone
+
+    def _commit(
+        self, resource: Resource, key: Key, kind: ChangeKind, obj: Manifest, old: Manifest | None
+    ) -> Manifest:
+        self.version += 1
+        meta = obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
+        if old is not None:
+            self._index(resource, key, old, add=False)
+        if kind == "DELETED":
+            del self._tables[resource][key], self._uids[meta["uid"]]
+        else:
+            self._tables[resource][key] = obj
+            self._uids[meta["uid"]] = None
+            self._index(resource, key, obj, add=True)
+        change = Change(self.version, resource, key, kind, obj, old)
+        self.history.add(change)
+        for watch in list(self._watches.values()):
+            watch.offer(change)
+        return obj
+
+    def _table(self, resource: Resource) -> dict[Key, Manifest]:
+        table = self._tables.get(resource)
+        if table is None:
+            raise statuses.not_served()
+        return table
+
+    # --- owners
+
+    def _index(self, resource: Resource, key: Key, obj: Manifest, *, add: bool) -> None:
+        for reference in obj["metadata"].get("ownerReferences") or ():
+            if add:
+                self._dependents.setdefault(reference["uid"], {})[resource, key] = None
+            else:
+                self._dependents.get(reference["uid"], {}).pop((resource, key), None)
+
+    def _collect(self, owner: str) -> None:
+        """Delete the dependents of an owner that is gone, unless another owner lives."""
+        for resource, key in list(self._dependents.get(owner, {})):
+            obj = self._tables[resource].get(key)
+            if obj is not None:
+                self._collect_orphan(resource, key, obj)
+        self._dependents.pop(owner, None)
+
+    def _collect_orphan(self, resource: Resource, key: Key, obj: Manifest) -> None:
+        owners = obj["metadata"].get("ownerReferences") or ()
+        if owners and not any(reference["uid"] in self._uids for reference in owners):
+            self.delete(resource, *key)
+
+    def _orphan(self, owner: str) -> None:
+        for resource, key in list(self._dependents.get(owner, {})):
+            old = self._tables[resource][key]
+            new = copy_json(old)
+            new["metadata"]["ownerReferences"] = [
+                item for item in old["metadata"]["ownerReferences"] if item["uid"] != owner
+            ]
+            self._commit(resource, key, "MODIFIED", new, old)
+
+    def _empty(self, namespace: str) -> None:
+        for resource in sorted(self._tables):
+            if resource.namespaced:
+                for obj in self.list(resource, namespace):
+                    name = obj["metadata"]["name"]
+                    if (namespace, name) in self._tables[resource]:
+                        self.delete(resource, namespace, name, grace=0)
+
+
+def set_condition(
+    status: Manifest, kind: str, value: str, now: str, reason: str = "", message: str = ""
+) -> bool:
+    """Set a condition in place; the transition time moves only with ``value``. Whether it changed."""
+    fresh = {"type": kind, "status": value}
+    fresh |= {"reason": reason} if reason else {}
+    fresh |= {"message": message} if message else {}
+    conditions = status.setdefault("conditions", [])
+    for index, old in enumerate(conditions):
+        if old["type"] != kind:
+            continue
+        if all(
+            old.get(field, "") == fresh.get(field, "") for field in ("status", "reason", "message")
+        ):
+            return False
+        since = old.get("lastTransitionTime") if old["status"] == value else now
+        conditions[index] = {"lastProbeTime": None, "lastTransitionTime": since, **fresh}
+        return True
+    conditions.append({"lastProbeTime": None, "lastTransitionTime": now, **fresh})
+    return True
+
+
+def _default_node(node: Manifest) -> None:
+    """Capacity is allocatable; a new node carries the not-ready taint until somebody removes it."""
+    spec, status = node.setdefault("spec", {}), node.setdefault("status", {})
+    if "capacity" in status and "allocatable" not in status:
+        status["allocatable"] = status["capacity"]
+    taints = list(spec.get("taints") or ())
+    not_ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    if not_ready not in taints:
+        spec["taints"] = [*taints, not_ready]
+
+
+def _grace(pod: Manifest, asked: int | None) -> int:
+    spec, status = pod["spec"], pod.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    seconds = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return 1 if seconds < 0 else int(seconds)
+
+
+def _content(obj: Manifest) -> Manifest:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _suffix(uid: str) -> str:
+    number = zlib.crc32(uid.encode())
+    letters = []
+    for _ in range(5):
+        number, index = divmod(number, len(_SUFFIX_LETTERS))
+        letters.append(_SUFFIX_LETTERS[index])
+    return "".join(letters)
