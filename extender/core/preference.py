@@ -1,0 +1,91 @@
+"""Which of the rows that are possible a gang takes: one order, used by every way of planning.
+
+1. Rows where members are already, or are planned: near costs nothing.
+2. Fewest rows: the one that takes most of what is left, up to all of it.
+3. A row in use before an idle one, so that no idle node is broken for what fits on a used one.
+4. The plugins' score, then the tightest row, then the name.
+
+The place for topology: what is near is a yes or no here, and will become a distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.core.framework import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from extender.core.snapshot import Snapshot
+
+Int64s = NDArray[np.int64]
+
+
+class Preference:
+    """The order of rows for one plan. ``near`` (rows,) grows as members are placed."""
+
+    def __init__(self, view: Snapshot, near: Iterable[int] = ()) -> None:
+        self.allocatable: Int64s = view.allocatable
+        self.totals: FloatArray = view.allocatable[view.alive].sum(axis=0, dtype=np.float64)
+        self.names: Int64s = _ranks(view)
+        self.near: BoolArray = np.zeros(view.rows, dtype=np.bool_)
+        self.near[list(near)] = True
+
+    def again(self, near: BoolArray) -> Preference:
+        """The same order with other near rows."""
+        copy = object.__new__(Preference)
+        copy.allocatable, copy.totals, copy.names = self.allocatable, self.totals, self.names
+        copy.near = near.copy()
+        return copy
+
+    def share(self, request: Int64s) -> float:
+        """The largest share of any resource of the cluster that one copy takes."""
+        return float(self._shares(request).max(initial=0.0))
+
+    def idle(self, free: Int64s, request: Int64s, rows: NDArray[np.intp]) -> BoolArray:
+        """Per row of ``rows``: nobody uses the resource of which the request takes most."""
+        scarce = int(self._shares(request).argmax())
+        return np.asarray(free[rows, scarce] >= self.allocatable[rows, scarce], dtype=np.bool_)
+
+    def bulk(
+        self, free: Int64s, request: Int64s, capacity: Int64s, score: FloatArray
+    ) -> tuple[Int64s, int, Int64s]:
+        """``order``, ``near`` and ``last`` as :func:`extender.kernels.place.fill` takes them."""
+        rows = np.flatnonzero(capacity)
+        idle = self.idle(free, request, rows)
+        size, points, names = capacity[rows], -score[rows], self.names[rows]
+        order = rows[np.lexsort((names, points, idle, -size, ~self.near[rows]))]
+        last = np.zeros(len(capacity), dtype=np.int64)
+        last[rows[np.lexsort((names, size, points, idle))]] = np.arange(len(rows))
+        return order.astype(np.int64), int(self.near[rows].sum()), last
+
+    def best(
+        self,
+        rows: NDArray[np.intp],
+        want: int,
+        free: Int64s,
+        request: Int64s,
+        capacity: Int64s,
+        score: FloatArray,
+    ) -> NDArray[np.intp]:
+        """``rows`` with the best first, when ``want`` copies are still to be placed."""
+        idle = self.idle(free, request, rows)
+        size, points, names = capacity[rows], -score[rows], self.names[rows]
+        keys = (names, size, points, idle, -np.minimum(size, want), ~self.near[rows])
+        return rows[np.lexsort(keys)]
+
+    def _shares(self, request: Int64s) -> FloatArray:
+        shares = np.zeros(len(request))
+        asked = request > 0
+        with np.errstate(divide="ignore"):
+            shares[asked] = request[asked] / self.totals[asked]
+        return shares
+
+
+def _ranks(view: Snapshot) -> Int64s:
+    ranks = np.empty(view.rows, dtype=np.int64)
+    ranks[np.argsort(np.array(view.names, dtype=np.str_), kind="stable")] = np.arange(view.rows)
+    return ranks
