@@ -1,0 +1,309 @@
+"""Bytes of lists and watches to core values.
+
+The envelope leaves each object raw, so that one bad object spoils itself alone: it becomes an
+:class:`InvalidSeen`. The API's Go types take JSON null for empty and CRDs let it through in places;
+an object that does not decode is tried once more without its nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import orjson
+from msgspec import Raw, Struct
+
+from extender.core import events as e
+from extender.core import objects as o
+from extender.core.api import (
+    CLAIMS,
+    GANG_PLANS,
+    NAMESPACES,
+    NATIVE_GROUPS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    PYTORCH_JOBS,
+    SERVICES,
+    SIGS_GROUPS,
+    VOLCANO_GROUPS,
+    VOLUMES,
+    Resource,
+)
+from extender.core.errors import ApiError, Gone
+from extender.obs.metrics import Metrics
+
+#: Reason of the ApiError for what the API does not send: the stream cannot be trusted further.
+GARBAGE = "Garbage"
+
+
+class Key(Struct, frozen=True, order=True):
+    """Which object: its place, and the life of it that lives there."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class ListMeta(Struct, rename="camel"):
+    """metav1.ListMeta. ``next`` is the token of the following page."""
+
+    resource_version: str = ""
+    next: str = msgspec.field(default="", name="continue")
+
+
+class Page(Struct):
+    """One page of a list; ``items: null`` is how an empty one is written."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[Raw] | None = None
+
+
+class _Line(Struct):
+    type: str
+    object: Raw
+
+
+class _OnlyMeta(o.ApiStruct, frozen=True):
+    metadata: o.Meta = o.Meta()
+
+
+class _Version(Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _OnlyVersion(Struct):
+    metadata: _Version = _Version()
+
+
+class _Status(Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Seen(Struct, frozen=True):
+    """An object that is there: its key, and the event that tells the core."""
+
+    key: Key
+    event: e.Event
+
+
+class Left(Struct, frozen=True):
+    """An object that is no longer there."""
+
+    key: Key
+
+
+class Bookmark(Struct, frozen=True):
+    """Nothing but a newer resourceVersion to resume from."""
+
+
+class Change(Struct, frozen=True):
+    """One line of a watch. ``resource_version`` is "" when the object had none to be read."""
+
+    what: Seen | Left | Bookmark
+    resource_version: str
+
+
+class _Kind(Struct, frozen=True):
+    """How one resource is decoded (``type``), announced and withdrawn."""
+
+    type: type[Any]
+    seen: Callable[[Any], e.Event]
+    gone: Callable[[Key], e.Event]
+
+
+def _group(resource: Resource, type_: type[Any]) -> _Kind:
+    return _Kind(
+        type_,
+        lambda group: e.GroupSeen(resource, group),
+        lambda k: e.GroupGone(resource, k.namespace, k.name, k.uid),
+    )
+
+
+def _job(resource: Resource) -> _Kind:
+    return _Kind(
+        dict[str, Any],
+        lambda raw: e.JobSeen(resource, raw),
+        lambda k: e.JobGone(resource, k.namespace, k.name, k.uid),
+    )
+
+
+_KINDS: dict[Resource, _Kind] = {
+    PODS: _Kind(o.Pod, e.PodSeen, lambda k: e.PodGone(k.namespace, k.name, k.uid)),
+    NODES: _Kind(o.Node, e.NodeSeen, lambda k: e.NodeGone(k.name)),
+    NAMESPACES: _Kind(o.Namespace, e.NamespaceSeen, lambda k: e.NamespaceGone(k.name)),
+    SERVICES: _Kind(
+        _OnlyMeta,
+        lambda service: e.ServiceSeen(service.metadata),
+        lambda k: e.ServiceGone(k.namespace, k.name, k.uid),
+    ),
+    CLAIMS: _Kind(o.Claim, e.ClaimSeen, lambda k: e.ClaimGone(k.namespace, k.name)),
+    VOLUMES: _Kind(o.PersistentVolume, e.VolumeSeen, lambda k: e.VolumeGone(k.name)),
+    PRIORITY_CLASSES: _Kind(
+        o.PriorityClass, e.PriorityClassSeen, lambda k: e.PriorityClassGone(k.name)
+    ),
+    GANG_PLANS: _Kind(dict[str, Any], e.PlanSeen, lambda k: e.PlanGone(k.namespace, k.name, k.uid)),
+    VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
+    SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),
+    NATIVE_GROUPS: _group(NATIVE_GROUPS, o.NativeGroup),
+    PYTORCH_JOBS: _job(PYTORCH_JOBS),
+}
+
+#: Everything that Muster watches, optional kinds included.
+WATCHED = tuple(_KINDS)
+
+
+class ObjectDecoder:
+    """Decodes the objects of one resource. Holds no state but its msgspec decoders."""
+
+    def __init__(self, resource: Resource, metrics: Metrics) -> None:
+        kind = _KINDS[resource]
+        self.resource = resource
+        self._type = kind.type
+        self._make = kind.seen
+        self._gone = kind.gone
+        self._raw = kind.type == dict[str, Any]
+        self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
+        self._meta = msgspec.json.Decoder(_OnlyMeta)
+        self._page = msgspec.json.Decoder(Page)
+        self._line = msgspec.json.Decoder(_Line)
+        self._version = msgspec.json.Decoder(_OnlyVersion)
+        self._status = msgspec.json.Decoder(_Status)
+        self._errors = metrics.decode_errors.labels(resource.kind)
+        self._stripped = metrics.nulls_stripped.labels(resource.kind)
+        self._counts = {
+            kind_: metrics.events_in.labels(resource.kind, kind_)
+            for kind_ in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+        }
+
+    def page(self, body: bytes) -> Page:
+        """Split a page of a list.
+
+        Raises ApiError: it is no list (reason Garbage).
+        """
+        try:
+            return self._page.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._errors.inc()
+            raise ApiError(200, GARBAGE, f"list of {self.resource.plural}: {error}") from error
+
+    def item(self, raw: Raw | bytes) -> Seen:
+        """An object of a list. Never raises: what cannot be decoded is an InvalidSeen."""
+        self._counts["ADDED"].inc()
+        return self._seen(raw)[0]
+
+    def line(self, line: bytes) -> Change:
+        """One line of a watch.
+
+        Raises Gone: the server says that the resourceVersion is too old; ApiError: it says another
+        error, or the line is no watch event (reason Garbage).
+        """
+        try:
+            envelope = self._line.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._errors.inc()
+            text = line[:80].decode(errors="replace")
+            raise ApiError(200, GARBAGE, f"{error} in {text!r}") from error
+        count = self._counts.get(envelope.type)
+        if count is None:
+            raise self._error(envelope)
+        count.inc()
+        if envelope.type == "BOOKMARK":
+            return Change(Bookmark(), self._version_of(envelope.object))
+        if envelope.type == "DELETED":
+            meta = self._meta_of(envelope.object)
+            return Change(Left(_key(meta)), meta.resource_version)
+        seen, version = self._seen(envelope.object)
+        return Change(seen, version)
+
+    def gone(self, key: Key) -> e.Event:
+        """The event that withdraws an object."""
+        return self._gone(key)
+
+    def _seen(self, raw: Raw | bytes) -> tuple[Seen, str]:
+        try:
+            value = self._object.decode(raw)
+            meta = self._meta_in(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return self._again(raw, str(error))
+        return Seen(_key(meta), self._make(value)), meta.resource_version
+
+    def _again(self, raw: Raw | bytes, message: str) -> tuple[Seen, str]:
+        """Without nulls; then not at all."""
+        try:
+            value = msgspec.convert(without_nulls(orjson.loads(raw)), self._type)
+            meta = self._meta_in(value)
+        except (msgspec.ValidationError, orjson.JSONDecodeError):
+            self._errors.inc()
+            meta = self._meta_of(raw)
+            key = _key(meta)
+            event = e.InvalidSeen(self.resource, key.namespace, key.name, key.uid, message)
+            return Seen(key, event), meta.resource_version
+        self._stripped.inc()
+        return Seen(_key(meta), self._make(value)), meta.resource_version
+
+    def _meta_in(self, value: Any) -> o.Meta:
+        if not self._raw:
+            meta: o.Meta = value.metadata
+            return meta
+        return msgspec.convert(value.get("metadata", {}), o.Meta)
+
+    def _meta_of(self, raw: Raw | bytes) -> o.Meta:
+        """What can be told of an object's identity, however bad the rest is."""
+        try:
+            return self._meta.decode(raw).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._stripped.inc()
+        try:
+            found = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            return o.Meta()
+        meta = found.get("metadata") if isinstance(found, dict) else None
+        if not isinstance(meta, dict):
+            return o.Meta()
+
+        def text(name: str) -> str:
+            value = meta.get(name)
+            return value if isinstance(value, str) else ""
+
+        return o.Meta(
+            name=text("name"),
+            namespace=text("namespace"),
+            uid=text("uid"),
+            resource_version=text("resourceVersion"),
+        )
+
+    def _version_of(self, raw: Raw) -> str:
+        try:
+            return self._version.decode(raw).metadata.resource_version
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._errors.inc()
+            raise ApiError(200, GARBAGE, f"bookmark: {error}") from error
+
+    def _error(self, envelope: _Line) -> ApiError:
+        if envelope.type != "ERROR":
+            self._errors.inc()
+            return ApiError(200, GARBAGE, f"watch event of type {envelope.type!r}")
+        try:
+            status = self._status.decode(envelope.object)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._errors.inc()
+            return ApiError(200, GARBAGE, f"error event: {error}")
+        kind = Gone if status.code == 410 else ApiError
+        return kind(status.code, status.reason, status.message)
+
+
+def without_nulls(value: Any) -> Any:
+    """The JSON value without members that are null; nulls in lists go as well."""
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [without_nulls(v) for v in value if v is not None]
+    return value
+
+
+def _key(meta: o.Meta) -> Key:
+    return Key(meta.namespace, meta.name, meta.uid)

@@ -1,0 +1,306 @@
+"""Carries out commands: in lanes, a bounded number at a time, each answered by exactly one Done.
+
+A command waits in a heap by lane and age. While it rests between two tries it holds no slot, but
+it keeps its object's place, so that commands for one object never overtake each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+
+import orjson
+from msgspec import Struct
+
+from extender.core.api import EVENTS, PODS
+from extender.core.commands import Bind, Create, Lane, Notice, Patch
+from extender.core.events import Done
+from extender.core.objects import Manifest
+from extender.core.verdict import Inbox
+from extender.kube.backoff import Backoff
+from extender.kube.client import MERGE_PATCH, Reply, Requests
+from extender.kube.requests import (
+    RETRIED,
+    Request,
+    Write,
+    bound_as_asked,
+    lane_of,
+    object_in,
+    order_key,
+    request_of,
+)
+from extender.obs.events import EventWriter
+from extender.obs.log import logger
+from extender.obs.metrics import Metrics
+
+_Key = tuple[str, str, str]
+
+_log = logger("executor")
+
+
+class _Job(Struct, eq=False):
+    """A command on its way. ``started`` is the time of its first try, None before."""
+
+    command: Write
+    lane: Lane
+    order: int
+    key: _Key | None
+    backoff: Backoff
+    request: Request | None = None
+    started: float | None = None
+
+    def __lt__(self, other: _Job) -> bool:
+        """Lane first, then age: the heap's order."""
+        return (self.lane, self.order) < (other.lane, other.order)
+
+
+class Executor:
+    """Runs commands against one API server. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        client: Requests,
+        inbox: Inbox,
+        may_write: Callable[[], bool],
+        metrics: Metrics,
+        rng: random.Random,
+        *,
+        clock: Callable[[], float],
+        concurrency: int = 48,
+        patience: float = 20.0,
+        events: EventWriter | None = None,
+    ) -> None:
+        """``concurrency`` bounds requests in flight, of which a quarter is for binds alone.
+
+        ``patience`` bounds the seconds from a command's first try to its last; ``events`` takes
+        the Notices, which are dropped without it.
+        """
+        self._client = client
+        self._inbox = inbox
+        self._may_write = may_write
+        self._metrics = metrics
+        self._rng = rng
+        self._clock = clock
+        self._concurrency = concurrency
+        self._unreserved = max(1, concurrency - concurrency // 4)
+        self._patience = patience
+        self._events = events
+        self._order = 0
+        #: Ready to be sent, a heap.
+        self._ready: list[_Job] = []
+        #: Jobs behind the one that holds their object's place.
+        self._chains: dict[_Key, deque[_Job]] = {}
+        #: Between two tries.
+        self._resting: dict[_Job, asyncio.TimerHandle] = {}
+        self._running: dict[asyncio.Task[None], _Job] = {}
+        #: Jobs in chains.
+        self._behind = 0
+        self._open = True
+        self._abandoned = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, command: Write | Notice) -> None:
+        """Take a command; never blocks. After :meth:`drain` it is refused as not sent."""
+        if isinstance(command, Notice):
+            if self._events is not None and self._may_write():
+                self._events.put(command)
+            return
+        job = _Job(
+            command,
+            lane_of(command),
+            self._order,
+            order_key(command),
+            Backoff(self._rng, first=0.1, most=5.0),
+        )
+        self._order += 1
+        if not self._open:
+            self._answer(job, _STOPPED)
+            return
+        self._idle.clear()
+        if job.key is not None:
+            chain = self._chains.get(job.key)
+            if chain is not None:
+                chain.append(job)
+                self._behind += 1
+                self._count()
+                return
+            self._chains[job.key] = deque()
+        self._enqueue(job)
+
+    async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 (seconds to finish what runs)
+        """Take nothing more and finish what was taken; whether that was done in time.
+
+        What is left then is cancelled, and answered as unknown: the Lease must not be released.
+        """
+        self._open = False
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            _log.warning("commands left unfinished", running=len(self._running))
+            return False
+        finally:
+            await self._abandon()
+        return True
+
+    def _enqueue(self, job: _Job) -> None:
+        heapq.heappush(self._ready, job)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Start what may be started. Only binds use the last quarter of the slots."""
+        while self._ready and not self._abandoned:
+            limit = self._concurrency if self._ready[0].lane is Lane.BIND else self._unreserved
+            if len(self._running) >= limit:
+                break
+            job = heapq.heappop(self._ready)
+            task = asyncio.get_running_loop().create_task(self._try(job))
+            self._running[task] = job
+            task.add_done_callback(self._ended)
+        self._count()
+
+    async def _try(self, job: _Job) -> None:
+        """One try: then an answer, or a rest and another."""
+        if job.started is None:
+            job.started = self._clock()
+        reply = await self._perform(job)
+        left = job.started + self._patience - self._clock()
+        pause = max(job.backoff.pause(), reply.retry_after or 0.0)
+        if reply.code not in RETRIED or reply.reason in _FINAL or pause > left:
+            self._finish(job, reply)
+            return
+        self._metrics.retries.labels(type(job.command).__name__, str(reply.code)).inc()
+        loop = asyncio.get_running_loop()
+        self._resting[job] = loop.call_later(pause, self._rested, job)
+
+    async def _perform(self, job: _Job) -> Reply:
+        if job.request is None:
+            try:
+                job.request = request_of(job.command)
+            except TypeError as error:
+                return Reply(400, reason="BadRequest", message=f"cannot be encoded: {error}")
+        reply = await self._send(job.request)
+        if isinstance(job.command, Bind) and reply.code == 409:
+            return await self._judge(job.command, reply)
+        return reply
+
+    async def _judge(self, bind: Bind, refusal: Reply) -> Reply:
+        """A Binding that conflicts may be the echo of one that took effect: look at the pod."""
+        got = await self._send(Request("GET", PODS.path(bind.namespace, bind.name), b""))
+        if not got.ok:
+            return got if got.code == 404 or got.code in RETRIED else refusal
+        pod = object_in(got)
+        if pod is not None and bound_as_asked(bind, pod):
+            return Reply(201, got.body, "AlreadyBound")
+        return Reply(409, got.body, refusal.reason, refusal.message)
+
+    async def _send(self, request: Request) -> Reply:
+        if not self._may_write():
+            return _NOT_LEADER
+        return await self._client.send(
+            request.method,
+            request.path,
+            query=request.query,
+            body=request.body or None,
+            content_type=request.content_type,
+        )
+
+    def _rested(self, job: _Job) -> None:
+        del self._resting[job]
+        self._enqueue(job)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A try is over. One that was cancelled, or failed by a fault of ours, is answered too."""
+        job = self._running.pop(task)
+        if task.cancelled():
+            self._finish(job, Reply(0, reason="Cancelled", message="Muster is stopping"))
+        elif (error := task.exception()) is not None:
+            _log.error("fault in the executor", command=repr(job.command), exc_info=error)
+            self._finish(job, Reply(0, reason="Internal", message=repr(error)))
+        self._pump()
+        if not (self._running or self._ready or self._resting):
+            self._idle.set()
+
+    def _finish(self, job: _Job, reply: Reply) -> None:
+        self._answer(job, reply)
+        if job.key is None:
+            return
+        chain = self._chains[job.key]
+        if chain:
+            self._behind -= 1
+            heapq.heappush(self._ready, chain.popleft())
+        else:
+            del self._chains[job.key]
+
+    def _answer(self, job: _Job, reply: Reply) -> None:
+        kind = type(job.command).__name__
+        self._metrics.commands.labels(kind, _result(reply)).inc()
+        if job.started is not None:
+            self._metrics.command_seconds.labels(kind).observe(self._clock() - job.started)
+        wanted = isinstance(job.command, Create | Patch) and reply.ok
+        wanted = wanted or (isinstance(job.command, Bind) and reply.code == 409)
+        found: Manifest | None = object_in(reply) if wanted else None
+        self._inbox.put(Done(job.command.id, reply.code, reply.reason, reply.message, found))
+
+    async def _abandon(self) -> None:
+        """Answer everything that is left: sent as unknown, not sent as such."""
+        self._abandoned = True
+        for job, timer in list(self._resting.items()):
+            timer.cancel()
+            self._finish(job, Reply(0, reason="Cancelled", message="Muster is stopping"))
+        self._resting.clear()
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while self._ready:
+            self._finish(heapq.heappop(self._ready), _STOPPED)
+        self._idle.set()
+
+    def _count(self) -> None:
+        self._metrics.commands_waiting.set(len(self._ready) + self._behind)
+        self._metrics.commands_running.set(len(self._running))
+
+
+_NOT_LEADER = Reply(0, reason="NotLeader", message="this replica does not hold the Lease")
+_STOPPED = Reply(0, reason="Stopped", message="Muster is stopping")
+#: Reasons of an absent answer that no further try can change.
+_FINAL = frozenset({"NotLeader"})
+
+
+def _result(reply: Reply) -> str:
+    if reply.ok:
+        return "ok"
+    if reply.code:
+        return "refused"
+    return "not_leader" if reply.reason == "NotLeader" else "unknown"
+
+
+def event_writer(
+    client: Requests,
+    may_write: Callable[[], bool],
+    metrics: Metrics,
+    *,
+    instance: str,
+    clock: Callable[[], float],
+) -> EventWriter:
+    """An :class:`EventWriter` that writes through ``client`` while this replica leads."""
+
+    async def post(namespace: str, body: Manifest) -> int:
+        if not may_write():
+            return 0
+        path = EVENTS.path(namespace)
+        return (await client.send("POST", path, body=orjson.dumps(body))).code
+
+    async def patch(namespace: str, name: str, body: Manifest) -> int:
+        if not may_write():
+            return 0
+        path = EVENTS.path(namespace, name)
+        data = orjson.dumps(body)
+        return (await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)).code
+
+    return EventWriter(post, patch, metrics, instance=instance, clock=clock)

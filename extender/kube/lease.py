@@ -1,0 +1,379 @@
+"""Leader election on a Lease, without trusting anybody's clock but our own.
+
+The API has no fencing token, so the promise is made of time. With T the moment (our monotonic
+clock) just before the last renewal that succeeded was sent:
+
+- the holder writes only before T + renew_deadline (:meth:`LeaderElector.may_write`);
+- another replica takes the Lease only when it has seen it unchanged for ``duration``, which begins
+  after T, so not before T + duration > T + renew_deadline;
+- it then waits ``drain`` more, the longest that a request of the old holder can still be on its
+  way, before it says LeaderGained. Only a holder that released the Lease (an empty holderIdentity,
+  written after its last command was answered) spares it that wait.
+
+``leaseTransitions`` is the epoch. It grows with every leadership, also of the same holder, and
+starts from a number the caller gives (seconds of its start), so that it keeps growing when the
+Lease was deleted or election was switched off for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import orjson
+from msgspec import Struct
+
+from extender.core.api import LEASES
+from extender.core.errors import ConfigError
+from extender.core.events import LeaderGained, LeaderLost
+from extender.core.objects import ApiStruct, Manifest, Meta
+from extender.core.verdict import Inbox
+from extender.kube.backoff import Backoff
+from extender.kube.client import MERGE_PATCH, Reply, Requests
+from extender.kube.label import LeaderLabel
+from extender.obs.log import logger
+from extender.obs.metrics import Metrics
+
+#: leaseTransitions is an int32.
+_MAX_EPOCH = 2**31 - 1
+
+_log = logger("lease")
+
+
+def boottime() -> float:
+    """Monotonic seconds that also pass while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Timing(Struct, frozen=True):
+    """Seconds. The defaults are client-go's 15, 10 and 2."""
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+    #: Longest that a request of a command may take: the executor's request time-out.
+    drain: float = 10.0
+
+    def check(self) -> None:
+        """Raise ConfigError unless a holder gives up before others may take over."""
+        if not 0 < self.retry < self.renew_deadline < self.duration:
+            raise ConfigError(
+                f"lease: retry {self.retry}, renew deadline {self.renew_deadline} and duration"
+                f" {self.duration} (seconds) must grow in this order"
+            )
+        if self.drain < 0:
+            raise ConfigError(f"lease: drain {self.drain} is not allowed: 0 or more seconds")
+
+
+class _LeaseSpec(ApiStruct, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(ApiStruct, frozen=True):
+    metadata: Meta = Meta()
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class LeaderElector:
+    """One replica's side. :meth:`run` campaigns until cancelled; then call :meth:`release`."""
+
+    def __init__(
+        self,
+        client: Requests,
+        inbox: Inbox,
+        metrics: Metrics,
+        rng: random.Random,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        first_epoch: int,
+        timing: Timing,
+        pod: str = "",
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        """``identity`` is unique to this process and starts with the pod's name and ``_`` (as
+        client-go's), so that a successor can take the label off a holder that cannot. ``pod`` is
+        the own pod's name in ``namespace``; "" when there is none to label.
+        """
+        timing.check()
+        self._client = client
+        self._inbox = inbox
+        self._metrics = metrics
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._first_epoch = first_epoch
+        self._timing = timing
+        self._label = LeaderLabel(client, rng, namespace, pod) if pod else None
+        self._clock = clock
+        self._rng = rng
+        self._decoder = msgspec.json.Decoder(_Lease)
+        #: The Lease as last read or written, and when it was first seen like that.
+        self._lease: _Lease | None = None
+        self._seen_at = 0.0
+        #: Whether LeaderGained was said and LeaderLost was not.
+        self._leading = False
+        #: Nothing may be sent from here on, unless a renewal moves it.
+        self._valid_until = float("-inf")
+        #: Whether the old holder's requests are known to be over, so that ours may be the last.
+        self._settled = False
+
+    def may_write(self) -> bool:
+        """Whether a request may be sent now; to be asked immediately before every one.
+
+        The first call after the time has run out (a process that was paused) says LeaderLost
+        before it returns false.
+        """
+        if self._leading and self._clock() >= self._valid_until:
+            self._lose("the Lease was not renewed in time")
+        return self._leading
+
+    async def run(self) -> None:
+        """Campaign, lead, and campaign again, until cancelled."""
+        self._show()
+        try:
+            while True:
+                self._settled = False
+                clean = await self._acquire()
+                if await self._settle(clean=clean):
+                    await self._keep()
+        finally:
+            self._lose("stopped")
+
+    async def release(self) -> None:
+        """Give the Lease up at once, so that the next holder need not wait.
+
+        Call after :meth:`run` has ended, and only when every command has been answered. A Lease
+        that was taken but not led with is kept: its old holder may not have stopped.
+        """
+        self._lose("released")
+        if self._label is not None:
+            await self._label.settle()
+        lease = self._lease
+        if not self._settled or lease is None or lease.spec.holder_identity != self._identity:
+            return
+        reply = await self._write("", lease, lease.spec.lease_transitions or 0, self._timing.retry)
+        if not reply.ok:
+            _log.warning("not released", error=reply.message)
+        self._lease = None
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        if self._label is not None:
+            await self._label.close()
+
+    async def _acquire(self) -> bool:
+        """Wait until the Lease is ours; whether its last holder has certainly stopped writing."""
+        backoff = Backoff(self._rng, first=self._timing.retry / 4, most=self._timing.retry)
+        while True:
+            reply = await self._read()
+            sent = self._clock()
+            if reply.code == 404:
+                if (await self._create(sent)).ok:
+                    return False
+            elif not reply.ok:
+                _log.warning("cannot be read", error=reply.message)
+            elif (lease := self._lease) is not None and self._free(lease):
+                clean = not lease.spec.holder_identity
+                epoch = max((lease.spec.lease_transitions or 0) + 1, self._first_epoch)
+                old = lease.spec.holder_identity or ""
+                if (await self._write(self._identity, lease, min(epoch, _MAX_EPOCH))).ok:
+                    self._valid_until = sent + self._timing.renew_deadline
+                    if self._label is not None:
+                        self._label.take_off(old)
+                    return clean
+            else:
+                backoff.reset()
+                await asyncio.sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
+                continue
+            await asyncio.sleep(backoff.pause())
+
+    def _free(self, lease: _Lease) -> bool:
+        """Whether the Lease, as last read, may be taken: nobody's, our own of before, or expired."""
+        if lease.spec.holder_identity in (None, "", self._identity):
+            return True
+        duration = max(self._timing.duration, float(lease.spec.lease_duration_seconds or 0))
+        return self._clock() > self._seen_at + duration
+
+    async def _settle(self, *, clean: bool) -> bool:
+        """Renew while requests of the old holder may still arrive; then lead, unless lost again."""
+        until = self._clock() + (0.0 if clean else self._timing.drain)
+        while (left := until - self._clock()) > 0:
+            await asyncio.sleep(min(left, self._timing.retry))
+            if not await self._renew():
+                return False
+        lease = self._lease
+        if lease is None or self._clock() >= self._valid_until:
+            return False
+        self._leading = self._settled = True
+        epoch = lease.spec.lease_transitions or 0
+        self._metrics.leader.set(1)
+        self._metrics.leader_epoch.set(epoch)
+        _log.info("leading", epoch=epoch)
+        self._inbox.put(LeaderGained(epoch))
+        self._show()
+        return True
+
+    async def _keep(self) -> None:
+        """Renew until that fails for good."""
+        while self.may_write():
+            await asyncio.sleep(self._timing.retry)
+            if not self.may_write() or not await self._renew():
+                break
+        self._lose("the Lease could not be renewed")
+
+    async def _renew(self) -> bool:
+        """One renewal, tried again until the deadline; false when the Lease is no longer ours."""
+        backoff = Backoff(self._rng, first=self._timing.retry / 8, most=self._timing.retry)
+        while (left := self._valid_until - self._clock()) > 0:
+            lease = self._lease
+            if lease is None or lease.spec.holder_identity != self._identity:
+                return False
+            sent = self._clock()
+            reply = await self._write(
+                self._identity,
+                lease,
+                lease.spec.lease_transitions or 0,
+                min(left, self._timing.renew_deadline / 2),
+            )
+            if reply.ok:
+                self._metrics.lease_renewals.labels("ok").inc()
+                self._valid_until = sent + self._timing.renew_deadline
+                return True
+            self._metrics.lease_renewals.labels("refused" if reply.code else "unreachable").inc()
+            _log.warning("not renewed", code=reply.code, error=reply.message)
+            if reply.code == 404:
+                self._lease = None
+                return False
+            # Somebody changed it, or our own write arrived though its answer did not.
+            if reply.code == 409 and (await self._read()).ok:
+                continue
+            await asyncio.sleep(backoff.pause())
+        return False
+
+    def _lose(self, why: str) -> None:
+        self._valid_until = float("-inf")
+        if not self._leading:
+            return
+        self._leading = False
+        self._metrics.leader.set(0)
+        _log.warning("no longer leading", why=why)
+        self._inbox.put(LeaderLost())
+        self._show()
+
+    def _show(self) -> None:
+        if self._label is not None:
+            self._label.want(on=self._leading)
+
+    async def _read(self) -> Reply:
+        path = LEASES.path(self._namespace, self._name)
+        reply = await self._client.send("GET", path, timeout=self._timing.renew_deadline / 2)
+        if reply.ok:
+            return self._observe(reply)
+        if reply.code == 404:
+            self._lease = None
+        return reply
+
+    async def _create(self, sent: float) -> Reply:
+        spec = self._spec(self._identity, self._first_epoch)
+        spec["acquireTime"] = spec["renewTime"]
+        body: Manifest = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        reply = await self._client.send(
+            "POST",
+            LEASES.path(self._namespace),
+            body=orjson.dumps(body),
+            timeout=self._timing.renew_deadline / 2,
+        )
+        if reply.ok:
+            reply = self._observe(reply)
+            self._valid_until = sent + self._timing.renew_deadline
+        else:
+            _log.warning("cannot be created", error=reply.message)
+        return reply
+
+    async def _write(
+        self,
+        holder: str,
+        lease: _Lease,
+        epoch: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Reply:
+        """Replace what ``lease`` says, if it still says so (resourceVersion)."""
+        spec = self._spec(holder, epoch)
+        if holder != lease.spec.holder_identity:
+            spec["acquireTime"] = spec["renewTime"]
+        body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        reply = await self._client.send(
+            "PATCH",
+            LEASES.path(self._namespace, self._name),
+            body=orjson.dumps(body),
+            content_type=MERGE_PATCH,
+            timeout=timeout if timeout is not None else self._timing.renew_deadline / 2,
+        )
+        return self._observe(reply) if reply.ok else reply
+
+    def _spec(self, holder: str, epoch: int) -> Manifest:
+        return {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": max(1, round(self._timing.duration)),
+            # For people: nothing here compares it with a clock.
+            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "leaseTransitions": epoch,
+        }
+
+    def _observe(self, reply: Reply) -> Reply:
+        try:
+            lease = self._decoder.decode(reply.body)
+        except msgspec.DecodeError as error:
+            return Reply(0, reason="Garbage", message=f"Lease: {error}")
+        if self._lease is None or lease.metadata != self._lease.metadata:
+            self._seen_at = self._clock()
+        self._lease = lease
+        return reply
+
+
+class AlwaysLeader:
+    """Leads from the start, without a Lease: for one replica only."""
+
+    def __init__(self, inbox: Inbox, metrics: Metrics, *, epoch: int) -> None:
+        """``epoch`` must grow from start to start: the seconds of the start will do."""
+        self._inbox = inbox
+        self._metrics = metrics
+        self._epoch = epoch
+        self._leading = False
+
+    def may_write(self) -> bool:
+        """Whether a request may be sent now."""
+        return self._leading
+
+    async def run(self) -> None:
+        """Lead until cancelled."""
+        self._leading = True
+        self._metrics.leader.set(1)
+        self._metrics.leader_epoch.set(self._epoch)
+        self._inbox.put(LeaderGained(self._epoch))
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._leading = False
+            self._metrics.leader.set(0)
+            self._inbox.put(LeaderLost())
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
+        """Nothing runs in the background."""

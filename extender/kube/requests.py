@@ -1,0 +1,99 @@
+"""The HTTP request of each command, and how its answer is judged; no state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from extender.core.api import PODS
+from extender.core.commands import Bind, Create, Delete, Lane, Patch
+from extender.core.objects import Manifest
+from extender.kube.client import JSON, MERGE_PATCH, Query, Reply, delete_options
+
+Write = Bind | Create | Patch | Delete
+
+#: Answers after which the same request may succeed: none at all, too many requests, and faults of
+#: the server or of what stands before it. Everything else is an answer.
+RETRIED = frozenset({0, 429, 500, 502, 503, 504})
+
+
+class Request(Struct, frozen=True):
+    """One HTTP request."""
+
+    method: str
+    path: str
+    body: bytes
+    content_type: str = JSON
+    query: Query | None = None
+
+
+def request_of(command: Write) -> Request:
+    """The request that carries a command out.
+
+    Raises TypeError (orjson's JSONEncodeError): the body holds what JSON cannot.
+    """
+    match command:
+        case Bind():
+            path = PODS.path(command.namespace, command.name, "binding")
+            return Request("POST", path, orjson.dumps(_binding(command)))
+        case Create():
+            query = {"dryRun": "All"} if command.dry_run else None
+            path = command.resource.path(command.namespace)
+            return Request("POST", path, orjson.dumps(command.body), query=query)
+        case Patch():
+            path = command.resource.path(command.namespace, command.name, command.subresource)
+            return Request("PATCH", path, orjson.dumps(command.body), MERGE_PATCH)
+        case Delete():
+            path = command.resource.path(command.namespace, command.name)
+            return Request("DELETE", path, delete_options(command.uid))
+
+
+def lane_of(command: Write) -> Lane:
+    """The lane it waits in."""
+    return Lane.BIND if isinstance(command, Bind) else command.lane
+
+
+def order_key(command: Write) -> tuple[str, str, str] | None:
+    """Commands with the same key are carried out in the order given; None: in any order.
+
+    Binds are guarded by their preconditions, dry runs change nothing, and objects that the server
+    names have no order to keep.
+    """
+    if isinstance(command, Bind):
+        return None
+    if isinstance(command, Create):
+        name = "" if command.dry_run else str(command.body.get("metadata", {}).get("name", ""))
+    else:
+        name = command.name
+    return (command.resource.path(), command.namespace, name) if name else None
+
+
+def object_in(reply: Reply) -> Manifest | None:
+    """The object of an answer; None when it holds none (a Status, or no JSON)."""
+    try:
+        found: Any = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(found, dict) or found.get("kind") == "Status":
+        return None
+    return found
+
+
+def bound_as_asked(command: Bind, pod: Manifest) -> bool:
+    """Whether the pod, as it is, is what the Bind wanted to reach."""
+    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    return meta.get("uid") == command.uid and spec.get("nodeName") == command.node
+
+
+def _binding(command: Bind) -> Manifest:
+    metadata = {"name": command.name, "namespace": command.namespace, "uid": command.uid}
+    if command.resource_version:
+        metadata["resourceVersion"] = command.resource_version
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": command.node},
+    }

@@ -1,0 +1,88 @@
+"""Every metric that Muster exports, in one place; none has a label per pod, job or node.
+
+A :class:`Metrics` owns its registry, so that a process (or a test) may hold several.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+#: Content-Type of :meth:`Metrics.render`.
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+#: Seconds. /filter must answer in milliseconds; /bind may be held for minutes.
+_FAST = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+_SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Metrics:
+    """The metrics of one process, named ``muster_*``, and the registry they are in."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"muster_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"muster_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(
+                f"muster_{name}_seconds", text, labels, buckets=buckets, registry=registry
+            )
+
+        # The extender. verb: filter, prioritize, preempt, bind.
+        self.verb_seconds = seconds("verb", "Time to answer a verb, bind excepted.", _FAST, "verb")
+        self.bind_seconds = seconds("bind", "Time from /bind asked to its answer.", _SLOW)
+        #: result: passed, held, refused, bound, error, not_leader.
+        self.verb_results = counter("verb_results", "Answers of the verbs.", "verb", "result")
+        self.malformed = counter("malformed_bodies", "Extender requests not understood.", "verb")
+
+        # The API. kind: the resource's kind.
+        self.events_in = counter("events_in", "Watch and list events decoded.", "kind", "type")
+        self.decode_errors = counter("decode_errors", "Objects that could not be decoded.", "kind")
+        self.nulls_stripped = counter(
+            "nulls_stripped", "Objects decoded only after nulls were dropped.", "kind"
+        )
+        #: cause: ended, gone, unreachable, refused, garbage.
+        self.watch_restarts = counter("watch_restarts", "Watches begun again.", "kind", "cause")
+        self.lists = counter("lists", "Complete lists.", "kind")
+        self.token_reloads = counter("credential_reloads", "Credentials read again.", "result")
+
+        #: kind: Bind, Create, Patch, Delete. result: ok, refused, unknown, not_leader.
+        self.commands = counter("commands", "Commands carried out.", "kind", "result")
+        #: code: the HTTP status that was retried, 0 for no answer.
+        self.retries = counter("command_retries", "Commands tried again.", "kind", "code")
+        self.command_seconds = seconds(
+            "command", "Time from a command's first try to its result.", _SLOW, "kind"
+        )
+        self.commands_waiting = gauge("commands_waiting", "Commands not yet sent.")
+        self.commands_running = gauge("commands_running", "Requests of commands in flight.")
+        #: result: created, counted, limited, failed.
+        self.notices = counter("notices", "Kubernetes Events by what became of them.", "result")
+
+        # Leadership.
+        self.leader = gauge("leader", "1 while this replica leads.")
+        self.leader_epoch = gauge("leader_epoch", "Epoch of the last leadership.")
+        #: result: ok, refused, unreachable.
+        self.lease_renewals = counter("lease_renewals", "Tries to renew the Lease.", "result")
+
+        # The loop.
+        self.queue_length = gauge("queue_length", "Events that the loop has not applied yet.")
+        self.plan_seconds = seconds("plan", "Time to plan one gang.", _FAST)
+        #: phase: the PodGroup's phase.
+        self.gangs = gauge("gangs", "Gangs by phase.", "phase")
+        self.barrier_seconds = seconds(
+            "barrier", "Time from a gang's first /bind to its commit.", _SLOW
+        )
+        self.rollbacks = counter("rollbacks", "Attempts rolled back.", "cause")
+        self.evidence = gauge("evidence", "Node and shape pairs that kube-scheduler refused.")
+        self.invariant_violations = counter(
+            "invariant_violations", "Faults that verify() found.", "invariant"
+        )
+
+    def render(self) -> bytes:
+        """The text exposition format, of type :data:`CONTENT_TYPE`."""
+        return generate_latest(self.registry)
