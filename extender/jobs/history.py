@@ -1,0 +1,130 @@
+"""What a job has to remember of pods that are gone: who finished, and how often each restarted.
+
+It is kept in one annotation of the job, because upstream's CRD prunes status fields that it does
+not know, and pods that are deleted take their counts with them (kubeflow/trainer #2045, #1997).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from extender.core.api import MUSTER_GROUP
+from extender.core.errors import InvalidObject
+from extender.core.framework import Replica
+from extender.core.objects import Labels, Pod
+
+HISTORY: Final = f"{MUSTER_GROUP}/replica-history"
+#: On a pod: how often its replica had restarted before the pod was made.
+RESTARTS: Final = f"{MUSTER_GROUP}/restarts"
+
+#: More replicas than any job has; a wider range in the annotation is somebody's edit.
+_MOST: Final = 1_000_000
+
+Key = tuple[str, int]
+
+
+class _Written(Struct, frozen=True, omit_defaults=True):
+    """One role in the annotation; ``finished`` is ranges of indices, e.g. ``0-3,7``."""
+
+    finished: str = ""
+    restarts: dict[int, int] = {}
+
+
+class History(Struct, frozen=True):
+    """Replicas that finished, and restarts by replica (absent means 0)."""
+
+    finished: frozenset[Key] = frozenset()
+    restarts: dict[Key, int] = {}
+
+    @classmethod
+    def read(cls, annotations: Labels) -> History:
+        """From the job's annotations.
+
+        Raises InvalidObject if somebody edited it into what cannot be read.
+        """
+        text = annotations.get(HISTORY)
+        if not text:
+            return cls()
+        try:
+            written = msgspec.json.decode(text, type=dict[str, _Written])
+            finished = frozenset(
+                (role, index) for role, one in written.items() for index in _indices(one.finished)
+            )
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InvalidObject(
+                f"metadata.annotations[{HISTORY}]", text, "what Muster wrote there; remove it"
+            ) from error
+        restarts = {
+            (role, index): count
+            for role, one in written.items()
+            for index, count in one.restarts.items()
+        }
+        return cls(finished, restarts)
+
+    def write(self) -> str:
+        """The annotation's text; equal histories give equal text."""
+        roles = sorted({role for role, _ in (*self.finished, *self.restarts)})
+        written = {
+            role: _Written(
+                finished=_ranges(index for name, index in self.finished if name == role),
+                restarts={
+                    index: count
+                    for (name, index), count in sorted(self.restarts.items())
+                    if name == role
+                },
+            )
+            for role in roles
+        }
+        return msgspec.json.encode(written).decode() if written else ""
+
+    def after(self, pods: Iterable[tuple[Replica, Pod]]) -> History:
+        """With what these pods show. Restart counts never fall."""
+        finished = set(self.finished)
+        restarts = dict(self.restarts)
+        for replica, pod in pods:
+            key = (replica.role, replica.index)
+            if pod.status.phase == "Succeeded" and not pod.metadata.deletion_timestamp:
+                finished.add(key)
+            count = max(restarts.get(key, 0), restarts_of(pod))
+            if count:
+                restarts[key] = count
+        return History(frozenset(finished), restarts)
+
+
+def restarts_of(pod: Pod) -> int:
+    """Restarts of a replica up to this pod: before it, inside it, and the one that its end asks
+    for. The end of a pod that is being deleted was not its own doing and asks for none.
+    """
+    inherited = pod.metadata.annotations.get(RESTARTS, "")
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    failed = pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp
+    return (
+        (int(inherited) if inherited.isascii() and inherited.isdigit() else 0)
+        + sum(status.restart_count for status in statuses)
+        + int(failed)
+    )
+
+
+def _indices(text: str) -> list[int]:
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        span = range(int(first), int(last or first) + 1)
+        if len(span) > _MOST:
+            raise ValueError(part)
+        found.extend(span)
+    return found
+
+
+def _ranges(indices: Iterable[int]) -> str:
+    spans: list[list[int]] = []
+    for index in sorted(indices):
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ",".join(f"{a}-{b}" if a < b else f"{a}" for a, b in spans)

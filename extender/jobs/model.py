@@ -1,0 +1,234 @@
+"""A training job as the lifecycle reads it: defaulted, checked, the same for every kind.
+
+Source: kubeflow/trainer v1.9.4, pkg/apis/kubeflow.org/v1 (defaults, RunPolicy) and its webhooks.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from extender.core.errors import InvalidObject
+from extender.core.framework import Replica
+from extender.core.objects import Labels, Manifest
+from extender.jobs import fields
+
+#: A Service is named as the pod of its replica, and a Service's name is a DNS-1035 label.
+DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+RESTART_POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
+CLEAN_POD_POLICIES: Final = ("None", "Running", "All")
+
+
+class RunPolicy(Struct, frozen=True):
+    """kubeflow.org/v1 RunPolicy. Durations are seconds; None means no limit."""
+
+    clean_pods: str = "None"
+    ttl: int | None = None
+    deadline: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+    min_available: int | None = None
+    queue: str = ""
+    priority_class: str = ""
+    min_resources: Manifest = {}
+    schedule_timeout: int | None = None
+
+
+class Role(Struct, frozen=True):
+    """One replica type."""
+
+    #: As the API spells it, e.g. ``Worker``; the pods carry it in lower case.
+    type: str
+    replicas: int
+    restart_policy: str
+    #: The user's pod template; shared with the job's manifest, never changed.
+    template: Manifest
+    #: Of the default container: the port of the kind's port name, or the kind's default.
+    port: int
+
+    @property
+    def name(self) -> str:
+        """The role in names and labels."""
+        return self.type.lower()
+
+
+class TrainingJob(Struct, frozen=True):
+    """A valid job. ``roles`` are in the kind's order, without those of zero replicas."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    labels: Labels
+    annotations: Labels
+    roles: tuple[Role, ...]
+    policy: RunPolicy
+    spec: Manifest
+
+    @property
+    def total(self) -> int:
+        """Replicas over all roles."""
+        return sum(role.replicas for role in self.roles)
+
+    def role(self, name: str) -> Role | None:
+        """The role of this lower-case name."""
+        return next((role for role in self.roles if role.name == name), None)
+
+    def pod_name(self, role: str, index: int) -> str:
+        """Name of a replica's pod and Service."""
+        return f"{self.name}-{role}-{index}"
+
+    def replicas(self) -> list[Replica]:
+        """All replicas, in order of role and index."""
+        return [
+            Replica(role.name, index, self.pod_name(role.name, index))
+            for role in self.roles
+            for index in range(role.replicas)
+        ]
+
+
+class KindFacts(Struct, frozen=True):
+    """What tells one kind of training job from another in its manifest."""
+
+    api_version: str
+    kind: str
+    #: Field of spec that holds the replica types, e.g. ``pytorchReplicaSpecs``.
+    specs_key: str
+    #: Replica types in order of placement and of precedence.
+    roles: tuple[str, ...]
+    container: str
+    port_name: str
+    port: int
+    restart_policy: str
+    #: Label training.kubeflow.org/operator-name.
+    operator: str
+
+
+def read_policy(job: Manifest) -> RunPolicy:
+    """spec.runPolicy with its defaults; a cleanPodPolicy in spec itself counts where it has none.
+
+    Raises InvalidObject for a field that cannot be read.
+    """
+    spec = fields.mapping(job, "spec", "")
+    policy = fields.mapping(spec, "runPolicy", "spec")
+    path = "spec.runPolicy"
+    outer = fields.choice(spec, "cleanPodPolicy", "spec", CLEAN_POD_POLICIES, "None")
+    scheduling = fields.mapping(policy, "schedulingPolicy", path)
+    of_gang = f"{path}.schedulingPolicy"
+    return RunPolicy(
+        clean_pods=fields.choice(policy, "cleanPodPolicy", path, CLEAN_POD_POLICIES, outer),
+        ttl=fields.whole(policy, "ttlSecondsAfterFinished", path),
+        deadline=fields.whole(policy, "activeDeadlineSeconds", path),
+        backoff_limit=fields.whole(policy, "backoffLimit", path),
+        suspend=fields.flag(policy, "suspend", path),
+        min_available=fields.whole(scheduling, "minAvailable", of_gang, least=1),
+        queue=fields.text(scheduling, "queue", of_gang),
+        priority_class=fields.text(scheduling, "priorityClass", of_gang),
+        min_resources=fields.mapping(scheduling, "minResources", of_gang),
+        schedule_timeout=fields.whole(scheduling, "scheduleTimeoutSeconds", of_gang),
+    )
+
+
+def read(job: Manifest, facts: KindFacts) -> TrainingJob:
+    """Default and check a job.
+
+    Replica types are matched without regard to case; one of zero replicas is as if absent.
+
+    Raises InvalidObject for the first wrong field.
+    """
+    metadata = job["metadata"]
+    spec = fields.mapping(job, "spec", "")
+    policy = read_policy(job)
+    roles = _read_roles(spec, facts)
+    read_job = TrainingJob(
+        api_version=facts.api_version,
+        kind=facts.kind,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        roles=roles,
+        policy=policy,
+        spec=spec,
+    )
+    if policy.min_available is not None and policy.min_available > read_job.total:
+        raise InvalidObject(
+            "spec.runPolicy.schedulingPolicy.minAvailable",
+            policy.min_available,
+            f"at most the number of replicas ({read_job.total})",
+        )
+    for role in roles:
+        name = read_job.pod_name(role.name, role.replicas - 1)
+        if not DNS_1035.fullmatch(name):
+            raise InvalidObject(
+                "metadata.name",
+                read_job.name,
+                f"a DNS-1035 label; {name}, the name of a pod and its Service, has to be one too"
+                " (lower case letters, digits and -, a letter first, at most 63 characters)",
+            )
+    return read_job
+
+
+def _read_roles(spec: Manifest, facts: KindFacts) -> tuple[Role, ...]:
+    path = f"spec.{facts.specs_key}"
+    given = fields.mapping(spec, facts.specs_key, "spec")
+    allowed = f"at least one replica type of {', '.join(facts.roles)}"
+    if not given:
+        raise InvalidObject(path, spec.get(facts.specs_key), allowed)
+    canonical = {role.lower(): role for role in facts.roles}
+    found: dict[str, Role] = {}
+    for key in given:
+        role = canonical.get(key.lower())
+        if role is None:
+            raise InvalidObject(path, key, f"only the replica types {', '.join(facts.roles)}")
+        if role in found:
+            raise InvalidObject(path, key, f"replica type {role} only once")
+        found[role] = _read_role(fields.mapping(given, key, path), role, f"{path}.{key}", facts)
+    roles = tuple(found[role] for role in facts.roles if role in found and found[role].replicas)
+    if not roles:
+        raise InvalidObject(path, dict.fromkeys(given, 0), "at least one replica")
+    return roles
+
+
+def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
+    replicas = fields.whole(given, "replicas", path)
+    template = fields.mapping(given, "template", path)
+    pod_spec = fields.mapping(template, "spec", f"{path}.template")
+    meta = fields.mapping(template, "metadata", f"{path}.template")
+    for key in ("labels", "annotations"):
+        fields.mapping(meta, key, f"{path}.template.metadata")
+    where = f"{path}.template.spec"
+    containers = fields.items(pod_spec, "containers", where)
+    names = [fields.text(container, "name", f"{where}.containers") for container in containers]
+    if facts.container not in names:
+        raise InvalidObject(
+            f"{where}.containers", names, f"one container has to be named {facts.container}"
+        )
+    for container in containers:
+        fields.items(container, "env", f"{where}.containers")
+        if not fields.text(container, "image", f"{where}.containers"):
+            raise InvalidObject(
+                f"{where}.containers[{container['name']}].image"
+                if container.get("name")
+                else f"{where}.containers",
+                container.get("image"),
+                "the name of an image",
+            )
+    main = containers[names.index(facts.container)]
+    ports = fields.items(main, "ports", f"{where}.containers[{facts.container}]")
+    named = [port for port in ports if port.get("name") == facts.port_name]
+    port = fields.whole(named[0], "containerPort", f"{where}.ports", least=1) if named else None
+    return Role(
+        type=role,
+        replicas=1 if replicas is None else replicas,
+        restart_policy=fields.choice(
+            given, "restartPolicy", path, RESTART_POLICIES, facts.restart_policy
+        ),
+        template=template,
+        port=port or facts.port,
+    )

@@ -1,0 +1,154 @@
+"""kubeflow.org/v1 PyTorchJob.
+
+Source: kubeflow/trainer v1.9.4, pkg/controller.v1/pytorch/{envvar,master,elastic}.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from extender.core.api import PYTORCH_JOBS
+from extender.core.errors import InvalidObject
+from extender.core.framework import Replica
+from extender.core.objects import Manifest
+from extender.jobs import fields
+from extender.jobs.lifecycle import TrainingKind
+from extender.jobs.model import KindFacts, Role, TrainingJob
+from extender.jobs.pods import Env
+from extender.jobs.rollcall import Tally
+
+_BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
+
+
+class PyTorchJob(TrainingKind):
+    """One master and its workers, or workers alone under torchrun's rendezvous."""
+
+    resource = PYTORCH_JOBS
+    facts = KindFacts(
+        api_version=PYTORCH_JOBS.api_version,
+        kind=PYTORCH_JOBS.kind,
+        specs_key="pytorchReplicaSpecs",
+        roles=("Master", "Worker"),
+        container="pytorch",
+        port_name="pytorchjob-port",
+        port=23456,
+        restart_policy="OnFailure",
+        operator="pytorchjob-controller",
+    )
+
+    def check(self, job: TrainingJob) -> None:
+        """One master at most; an elastic job has workers, and its bounds are in order."""
+        master = job.role("master")
+        if master and master.replicas != 1:
+            raise InvalidObject(
+                "spec.pytorchReplicaSpecs.Master.replicas", master.replicas, "exactly 1"
+            )
+        if elastic := fields.mapping(job.spec, "elasticPolicy", "spec"):
+            _check_elastic(job, elastic)
+        nproc = job.spec.get("nprocPerNode")
+        if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, str | int)):
+            raise InvalidObject("spec.nprocPerNode", nproc, "a number, auto, cpu or gpu")
+
+    def leads(self, job: TrainingJob, replica: Replica) -> bool:
+        """The master, or worker 0 where there is none."""
+        if job.role("master"):
+            return replica.role == "master"
+        return replica.index == 0
+
+    def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
+        """The master decides; without one all workers, of an elastic job any worker."""
+        if master := job.role("master"):
+            return tallies["master"].succeeded >= master.replicas
+        done = tallies["worker"].succeeded
+        return done >= job.total or (done > 0 and bool(job.spec.get("elasticPolicy")))
+
+    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
+        """The master runs; without one any worker."""
+        return tallies["master" if job.role("master") else "worker"].active > 0
+
+    def env(self, job: TrainingJob, replica: Replica) -> Env:
+        """What torch.distributed and torchrun (its ``PET_`` variables) read."""
+        values = {"PYTHONUNBUFFERED": "1"}
+        if master := job.role("master"):
+            values |= _env_of_master(job, master, replica)
+        elastic: Manifest = job.spec.get("elasticPolicy") or {}
+        nproc = job.spec.get("nprocPerNode")
+        if nproc is None:
+            nproc = elastic.get("nProcPerNode")  # deprecated upstream
+        values["PET_NPROC_PER_NODE"] = "auto" if nproc is None else str(nproc)
+        if elastic:
+            values |= _env_of_elastic(job, elastic)
+        else:
+            values["PET_NNODES"] = str(job.total)
+        return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _env_of_master(job: TrainingJob, master: Role, replica: Replica) -> dict[str, str]:
+    address = job.pod_name("master", 0)
+    rank = str(0 if replica.role == "master" else replica.index + 1)
+    return {
+        "MASTER_PORT": str(master.port),
+        "PET_MASTER_PORT": str(master.port),
+        "MASTER_ADDR": address,
+        "PET_MASTER_ADDR": address,
+        "WORLD_SIZE": str(job.total * _processes(job)),
+        "RANK": rank,
+        "PET_NODE_RANK": rank,
+    }
+
+
+def _processes(job: TrainingJob) -> int:
+    """Processes per replica where spec.nprocPerNode is a number; its words count as 1."""
+    nproc = str(job.spec.get("nprocPerNode", ""))
+    return int(nproc) if nproc.isascii() and nproc.isdigit() else 1
+
+
+def _env_of_elastic(job: TrainingJob, elastic: Manifest) -> dict[str, str]:
+    worker = job.role("worker")
+    assert worker is not None, "check() refuses an elastic job without workers"
+    least, most = _bounds(worker, elastic)
+    host = elastic.get("rdzvHost") or job.pod_name("worker", 0)
+    values = {
+        "PET_NNODES": f"{least}:{most}",
+        "PET_RDZV_ENDPOINT": f"{host}:{elastic.get('rdzvPort') or worker.port}",
+        "PET_RDZV_BACKEND": str(elastic.get("rdzvBackend") or "c10d"),
+    }
+    if elastic.get("maxRestarts") is not None:
+        values["PET_MAX_RESTARTS"] = str(elastic["maxRestarts"])
+    if elastic.get("rdzvId") is not None:
+        values["PET_RDZV_ID"] = str(elastic["rdzvId"])
+    if conf := elastic.get("rdzvConf"):
+        values["PET_RDZV_CONF"] = ",".join(f"{pair['key']}={pair['value']}" for pair in conf)
+    if elastic.get("standalone"):
+        values["PET_STANDALONE"] = ""
+    return values
+
+
+def _bounds(worker: Role, elastic: Manifest) -> tuple[int, int]:
+    """Least and most workers; one that is missing is as the other, both as Worker.replicas."""
+    path = "spec.elasticPolicy"
+    least = fields.whole(elastic, "minReplicas", path, least=1)
+    most = fields.whole(elastic, "maxReplicas", path, least=1)
+    return least or most or worker.replicas, most or least or worker.replicas
+
+
+def _check_elastic(job: TrainingJob, elastic: Manifest) -> None:
+    path = "spec.elasticPolicy"
+    worker = job.role("worker")
+    if worker is None:
+        raise InvalidObject(
+            "spec.pytorchReplicaSpecs",
+            [role.type for role in job.roles],
+            "an elastic job has Worker",
+        )
+    for key in ("rdzvPort", "nProcPerNode"):
+        fields.whole(elastic, key, path, least=1)
+    fields.whole(elastic, "maxRestarts", path)
+    fields.choice(elastic, "rdzvBackend", path, _BACKENDS, "c10d")
+    for pair in fields.items(elastic, "rdzvConf", path):
+        if not {"key", "value"} <= pair.keys():
+            raise InvalidObject(f"{path}.rdzvConf", pair, "key and value")
+    least, most = _bounds(worker, elastic)
+    if least > most:
+        raise InvalidObject(f"{path}.minReplicas", least, f"at most maxReplicas ({most})")

@@ -1,0 +1,107 @@
+"""Which replicas of a job exist, run, finished or failed, counted from its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from extender.core.framework import Replica
+from extender.core.objects import Pod
+from extender.jobs.history import History
+from extender.jobs.model import Role, TrainingJob
+
+#: First exit code that ExitCode retries: a signal ended the process (128 + its number).
+RETRYABLE: Final = 128
+
+
+class Tally(Struct, frozen=True):
+    """One role. A pod that is being deleted counts nowhere: its end is not its own doing."""
+
+    active: int = 0
+    #: With those whose pods are gone.
+    succeeded: int = 0
+    failed: int = 0
+    #: Of the failed: those that their restart policy does not start again.
+    broken: int = 0
+
+
+class RollCall(Struct, frozen=True):
+    """All replicas of a job, by what has to be done about them."""
+
+    #: By role, in lower case.
+    tallies: dict[str, Tally]
+    history: History
+    #: Replicas with a pod of this job, in order.
+    present: tuple[tuple[Replica, Pod], ...]
+    #: Neither pod nor success.
+    missing: tuple[Replica, ...]
+    #: Succeeded, and the pod is gone.
+    gone: tuple[Replica, ...]
+    #: A pod of another owner has the name of a replica that is missing.
+    blocked: tuple[Pod, ...]
+    #: Pods of the job that are no replica of it (any more).
+    surplus: tuple[Pod, ...]
+
+
+def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
+    """The pods that this very job controls (not one of the same name before it), by name."""
+    mine = [
+        pod
+        for pod in pods
+        if any(ref.controller and ref.uid == uid for ref in pod.metadata.owner_references)
+    ]
+    return sorted(mine, key=lambda pod: pod.metadata.name)
+
+
+def call(job: TrainingJob, pods: Sequence[Pod], container: str) -> RollCall:
+    """Call the roll. ``pods`` may hold others of the same names; ``container`` is the kind's.
+
+    Raises InvalidObject if the job's history annotation cannot be read.
+    """
+    mine = {pod.metadata.name: pod for pod in owned(pods, job.uid)}
+    others = {pod.metadata.name: pod for pod in pods if pod.metadata.name not in mine}
+    replicas = job.replicas()
+    present = [(r, mine[r.pod_name]) for r in replicas if r.pod_name in mine]
+    history = History.read(job.annotations).after(present)
+    absent = [replica for replica in replicas if replica.pod_name not in mine]
+    unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
+    names = {replica.pod_name for replica in replicas}
+    return RollCall(
+        tallies={
+            role.name: _tally(
+                role, [p for r, p in present if r.role == role.name], history, container
+            )
+            for role in job.roles
+        },
+        history=history,
+        present=tuple(present),
+        missing=tuple(r for r in unfinished if r.pod_name not in others),
+        gone=tuple(r for r in absent if (r.role, r.index) in history.finished),
+        blocked=tuple(others[r.pod_name] for r in unfinished if r.pod_name in others),
+        surplus=tuple(pod for name, pod in mine.items() if name not in names),
+    )
+
+
+def _tally(role: Role, pods: Sequence[Pod], history: History, container: str) -> Tally:
+    judged = [pod for pod in pods if not pod.metadata.deletion_timestamp]
+    failed = [pod for pod in judged if pod.status.phase == "Failed"]
+    return Tally(
+        active=sum(pod.status.phase == "Running" for pod in judged),
+        succeeded=sum((role.name, index) in history.finished for index in range(role.replicas)),
+        failed=len(failed),
+        broken=sum(not _retried(role, pod, container) for pod in failed),
+    )
+
+
+def _retried(role: Role, pod: Pod, container: str) -> bool:
+    """Whether a failed pod is made again. One that was evicted or lost has no exit code and is."""
+    if role.restart_policy != "ExitCode":
+        return role.restart_policy != "Never"
+    codes = [
+        status.state.terminated.exit_code
+        for status in pod.status.container_statuses
+        if status.name == container and status.state.terminated
+    ]
+    return not codes or codes[0] >= RETRYABLE
