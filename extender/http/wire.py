@@ -5,23 +5,22 @@ names are Go's, in PascalCase, while the Pods and Nodes inside are in camelCase.
 
 Reading takes two ways. The first decodes what kube-scheduler sends, in exact case, straight into
 values. Whatever it cannot read, or reads without a field that has to be there, is read again the
-way Go does: keys in any case, null as absent. That way also finds the field to blame.
+way Go does (:mod:`extender.http.anycase`), which also finds the field to blame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from types import NoneType
-from typing import Any, Protocol, TypeVar, cast, get_args, get_origin
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 import orjson
-from msgspec import DecodeError, Raw, Struct, ValidationError, field
+from msgspec import DecodeError, Raw, Struct, field
 
 from extender.core.errors import InvalidObject, InvariantViolated, WireError
 from extender.core.objects import ApiStruct, Meta, Pod
 from extender.core.verdict import FilterAnswer
+from extender.http import anycase
 
 #: Scores are integers from 0 to this (MaxExtenderPriority).
 MAX_SCORE = 10
@@ -152,8 +151,6 @@ _DECODERS: Mapping[type[Args], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in (ExtenderArgs, BindingArgs, PreemptionArgs)
 }
 _NAMED = msgspec.json.Decoder(Named)
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_ITEMS = msgspec.json.Decoder(list[Raw])
 
 
 def read(body: bytes, kind: type[A]) -> A:
@@ -168,16 +165,21 @@ def read(body: bytes, kind: type[A]) -> A:
             return args
     except (DecodeError, RecursionError):
         pass  # the second reading accepts it or says what is wrong with it
-    try:
-        args = cast("A", _read(body, kind, ""))
-    except RecursionError as error:
-        raise WireError("the body is nested too deeply") from error
-    except DecodeError as error:
-        raise WireError(f"the body is not JSON: {error}") from error
+    args = cast("A", _read_again(body, kind))
     problem = args.problem()
     if problem is not None:
         raise problem
     return args
+
+
+def _read_again(raw: bytes | Raw, kind: type[Struct], where: str = "") -> Struct:
+    try:
+        read: Struct = anycase.read(raw, kind, where)
+        return read
+    except RecursionError as error:
+        raise WireError("the body is nested too deeply") from error
+    except DecodeError as error:
+        raise WireError(f"the body is not JSON: {error}") from error
 
 
 def _pod_problem(pod: Pod) -> InvalidObject | None:
@@ -191,88 +193,11 @@ def _node_name(raw: Raw, row: int) -> str:
     where = f"Nodes.items[{row}]"
     try:
         name = _NAMED.decode(raw).metadata.name
-    except DecodeError:
-        name = cast("Named", _read(raw, Named, where)).metadata.name
+    except (DecodeError, RecursionError):
+        name = cast("Named", _read_again(raw, Named, where)).metadata.name
     if not name:
         raise InvalidObject(f"{where}.metadata.name", "", "a string that is not empty")
     return name
-
-
-def _read(raw: bytes | Raw, kind: Any, where: str) -> Any:
-    """Decode ``raw`` as ``kind`` with keys in any case and null as absent.
-
-    ``where`` is the path of ``raw``, for the error. Raises DecodeError for what is not JSON.
-    """
-    options = [option for option in get_args(kind) if option is not NoneType]
-    if NoneType in get_args(kind) and len(options) == 1:
-        kind = options[0]  # null was dropped by the caller
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return _read_struct(raw, kind, where)
-    origin, items = get_origin(kind), get_args(kind)
-    if items and not (isinstance(items[-1], type) and issubclass(items[-1], Struct)):
-        with suppress(ValidationError):  # below, element by element, the one to blame is found
-            return msgspec.json.decode(raw, type=kind)
-    if origin in (tuple, list):
-        rows = _typed(_ITEMS, raw, kind, where)
-        return origin(_read(row, items[0], f"{where}[{at}]") for at, row in enumerate(rows))
-    if origin is dict:
-        members = _typed(_MEMBERS, raw, kind, where)
-        return {key: _read(value, items[1], f"{where}.{key}") for key, value in members.items()}
-    if kind is Raw:
-        return raw
-    return _typed(msgspec.json.Decoder(kind), raw, kind, where)
-
-
-def _read_struct(raw: bytes | Raw, kind: type[Struct], where: str) -> Struct:
-    if bytes(raw) == b"null":
-        raw = b"{}"  # as Go: a null element of a list or map is its zero value
-    fields = {one.encode_name.lower(): one for one in msgspec.structs.fields(kind)}
-    values: dict[str, Any] = {}
-    for key, value in _typed(_MEMBERS, raw, kind, where).items():
-        one = fields.get(key.lower())
-        if one is None or bytes(value) == b"null":
-            continue
-        if key == one.encode_name or one.name not in values:
-            path = f"{where}.{one.encode_name}" if where else one.encode_name
-            values[one.name] = _read(value, one.type, path)
-    for one in fields.values():
-        if one.required and one.name not in values:
-            raise InvalidObject(one.encode_name, None, _words(one.type))
-    return kind(**values)
-
-
-def _typed(decoder: msgspec.json.Decoder[Any], raw: bytes | Raw, kind: Any, where: str) -> Any:
-    try:
-        return decoder.decode(raw)
-    except ValidationError as error:
-        raise InvalidObject(where or "the body", _value(raw), _words(kind)) from error
-
-
-def _value(raw: bytes | Raw) -> object:
-    try:
-        return msgspec.json.decode(raw)
-    except ValidationError:  # a number that no float holds
-        return bytes(raw).decode()
-
-
-_WORDS = {
-    str: "a string",
-    int: "an integer",
-    bool: "true or false",
-    tuple: "a list",
-    list: "a list",
-}
-
-
-def _words(kind: Any) -> str:
-    """What people call a type: ``a string or an integer``."""
-    base = get_origin(kind) or kind
-    if base in _WORDS:
-        return _WORDS[base]
-    options = [_words(option) for option in get_args(kind) if option is not NoneType]
-    if options and base is not dict:
-        return " or ".join(options)
-    return "a number" if base is float else "an object"
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -309,12 +234,19 @@ def filter_answer(args: ExtenderArgs, names: Sequence[str], answer: FilterAnswer
 def _refusals(names: list[str], answer: FilterAnswer) -> bytes:
     """A JSON object from each name to why it is refused."""
     listed = orjson.dumps(names)
-    if answer.refused or not names or b"\\" in listed:
+    if answer.refused or not _separable(listed, len(names)):
         texts = answer.refused
         return orjson.dumps({name: texts.get(name, answer.message) for name in names})
-    # No name holds a quote (its escape would show), so every `","` separates two names.
     text = b":" + orjson.dumps(answer.message)
     return b"".join((b"{", listed[1:-1].replace(b'","', b'"' + text + b',"'), text, b"}"))
+
+
+def _separable(listed: bytes, count: int) -> bool:
+    """Whether each ``","`` in a JSON list of ``count`` strings stands between two of them.
+
+    True of node names: it takes a comma or an escaped character within a string to break it.
+    """
+    return count > 0 and listed.count(b",") == count - 1 and b"\\" not in listed
 
 
 _SCORES = tuple(b'","Score":%d}' % score for score in range(MAX_SCORE + 1))
@@ -327,16 +259,14 @@ def prioritize_answer(names: Sequence[str], scores: Sequence[int]) -> bytes:
     """
     if len(names) != len(scores):
         raise InvariantViolated("scores", f"{len(scores)} scores for {len(names)} nodes")
-    if not names:
-        return b"[]"
-    if min(scores) < 0 or max(scores) > MAX_SCORE:
+    if names and (min(scores) < 0 or max(scores) > MAX_SCORE):
         raise InvariantViolated("scores", f"a score is not within 0..{MAX_SCORE}")
     listed = orjson.dumps(list(names))
-    if b"\\" in listed:
+    if not _separable(listed, len(names)):
         return orjson.dumps(
             [{"Host": name, "Score": int(s)} for name, s in zip(names, scores, strict=True)]
         )
-    hosts = listed[2:-2].split(b'","')  # as in _refusals
+    hosts = listed[2:-2].split(b'","')
     rows = [host + _SCORES[score] for host, score in zip(hosts, scores, strict=True)]
     return b'[{"Host":"' + b',{"Host":"'.join(rows) + b"]"
 

@@ -1,0 +1,63 @@
+"""Probes, metrics and the debug pages."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from extender.http.app import make_admin_app, serve
+from extender.obs.metrics import Metrics
+from tests.http.conftest import ScriptedView
+
+PAGES = {
+    "/debug/state": {"leader": False, "epoch": 3},
+    "/debug/gangs": [{"namespace": "team-a", "name": "train"}],
+    "/debug/gangs/team-a/train": {"namespace": "team-a", "name": "train", "phase": "Pending"},
+    "/debug/nodes": [{"name": "n1"}],
+    "/debug/plan": [{"attempt": 1}],
+}
+
+
+async def get(service, path):
+    async with service.session.get(path) as response:
+        if response.content_type == "application/json":
+            return response.status, await response.json()
+        return response.status, await response.text()
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_debug_pages_are_served_by_a_standby_too(service, path):
+    service.view.leading = False
+    assert await get(service, path) == (200, PAGES[path])
+
+
+async def test_an_unknown_gang_is_a_404_that_names_it(service):
+    path = "/debug/gangs/team-a/absent"
+    assert await get(service, path) == (404, {"error": "no gang team-a/absent"})
+
+
+async def test_ready_is_synced_and_not_leading(service):
+    service.view.leading = False
+    assert await get(service, "/readyz") == (200, "ok\n")
+    service.view.synced = False
+    assert (await get(service, "/readyz"))[0] == 503
+    assert await get(service, "/healthz") == (200, "ok\n")
+
+
+async def test_metrics_count_what_was_answered(service):
+    await service.post("filter", b"no JSON")
+    status, text = await get(service, "/metrics")
+    assert status == 200
+    assert 'muster_verb_results_total{result="malformed",verb="filter"} 1.0' in text
+    assert 'muster_verb_seconds_count{verb="filter"} 1.0' in text
+
+
+async def test_the_pages_alone_have_no_verbs():
+    runner = await serve(make_admin_app(ScriptedView(), Metrics()), "127.0.0.1", 0)
+    host, port = runner.addresses[0][:2]
+    async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
+        async with session.get("/readyz") as response:
+            assert response.status == 200
+        async with session.post("/filter", data=b"{}") as response:
+            assert response.status == 404
+    await runner.cleanup()

@@ -1,0 +1,133 @@
+"""Who may call: holders of a certificate of the client CA, by the files as they are now."""
+
+from __future__ import annotations
+
+import ssl
+
+import aiohttp
+import pytest
+import trustme
+
+from extender.core.errors import ConfigError
+from extender.http.app import make_admin_app, serve
+from extender.http.tls import ServerTls
+from extender.obs.metrics import Metrics
+from tests.http.conftest import ScriptedView
+
+
+class Files:
+    """A server's files, which a test may rewrite."""
+
+    def __init__(self, directory):
+        self.paths = [directory / name for name in ("tls.crt", "tls.key", "client-ca.crt")]
+        self.server_ca = trustme.CA()
+        self.client_ca = trustme.CA()
+        self.write()
+
+    def write(self):
+        cert = self.server_ca.issue_cert("127.0.0.1")
+        for path, text in zip(
+            self.paths,
+            (
+                b"".join(blob.bytes() for blob in cert.cert_chain_pems),
+                cert.private_key_pem.bytes(),
+                self.client_ca.cert_pem.bytes(),
+            ),
+            strict=True,
+        ):
+            path.write_bytes(text)
+
+    def client(self, ca=None):
+        """A client's context, with a certificate of ``ca`` if one is given."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.server_ca.configure_trust(context)
+        if ca is not None:
+            ca.issue_cert("scheduler@muster").configure_cert(context)
+        return context
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+@pytest.fixture
+def tls(files):
+    return ServerTls(*files.paths)
+
+
+@pytest.fixture
+async def url(tls):
+    runner = await serve(make_admin_app(ScriptedView(), Metrics()), "127.0.0.1", 0, tls.context)
+    yield "https://{}:{}/healthz".format(*runner.addresses[0][:2])
+    await runner.cleanup()
+
+
+async def status(url, context):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, ssl=context) as response,
+    ):
+        return response.status
+
+
+async def test_a_certificate_of_the_client_ca_passes(files, url):
+    assert await status(url, files.client(files.client_ca)) == 200
+
+
+async def test_no_certificate_is_refused(files, url):
+    with pytest.raises(aiohttp.ClientError):
+        await status(url, files.client())
+
+
+async def test_a_certificate_of_another_ca_is_refused(files, url):
+    with pytest.raises(aiohttp.ClientError):
+        await status(url, files.client(files.server_ca))
+
+
+async def test_tls_before_1_2_is_refused(files, url):
+    context = files.client(files.client_ca)
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await status(url, context)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_reload_takes_new_files_and_forgets_the_old_client_ca(files, tls, url, version):
+    assert not tls.reload()
+    old_client = files.client(files.client_ca)
+    old_client.minimum_version = old_client.maximum_version = version
+    assert await status(url, old_client) == 200
+    files.server_ca, files.client_ca = trustme.CA(), trustme.CA()
+    files.write()
+    files.server_ca.configure_trust(old_client)
+    assert tls.reload()
+    assert not tls.reload()
+    assert await status(url, files.client(files.client_ca)) == 200
+    with pytest.raises(aiohttp.ClientError):
+        await status(url, old_client)
+
+
+async def test_files_that_cannot_be_used_change_nothing(files, tls, url):
+    key, good = files.paths[1], files.paths[1].read_bytes()
+    key.write_text("no key")
+    with pytest.raises(ConfigError, match=key.name):
+        tls.reload()
+    assert await status(url, files.client(files.client_ca)) == 200
+    key.write_bytes(good)
+    assert not tls.reload()
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_missing_file_is_named(files, missing):
+    files.paths[missing].unlink()
+    with pytest.raises(ConfigError, match=files.paths[missing].name):
+        ServerTls(*files.paths)
+
+
+def test_a_client_ca_without_a_certificate_is_named(files):
+    files.paths[2].write_text("")
+    with pytest.raises(ConfigError, match=files.paths[2].name):
+        ServerTls(*files.paths)
