@@ -1,0 +1,117 @@
+"""A job and the pods that a kubelet would show for it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from extender.core.objects import Pod
+from extender.jobs import PyTorchJob
+from extender.jobs.lifecycle import Step
+
+KIND = PyTorchJob()
+NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
+
+
+def role(replicas: int = 1, restart_policy: str | None = None, **container: Any) -> dict:
+    found: dict[str, Any] = {
+        "replicas": replicas,
+        "template": {"spec": {"containers": [{"name": "pytorch", "image": "train", **container}]}},
+    }
+    if restart_policy:
+        found["restartPolicy"] = restart_policy
+    return found
+
+
+def job(roles: dict | None = None, name: str = "ddp", uid: str = "job-1", **spec: Any) -> dict:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "team", "uid": uid},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": role(), "Worker": role(2)} if roles is None else roles,
+            **spec,
+        },
+    }
+
+
+def pod(
+    name: str,
+    phase: str = "Running",
+    *,
+    owner: str | None = "job-1",
+    owner_kind: str = "PyTorchJob",
+    node: str = "n1",
+    deleting: bool = False,
+    exit_code: int | None = None,
+    restarts: int = 0,
+    inherited: int = 0,
+    uid: str = "",
+) -> Pod:
+    owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
+    metadata: dict[str, Any] = {
+        "name": name,
+        "uid": uid or f"uid-{name}",
+        "ownerReferences": owners if owner else [],
+        "annotations": {"scheduling.muster.dev/restarts": str(inherited)} if inherited else {},
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-09-21T14:13:00Z"
+    state = {} if exit_code is None else {"terminated": {"exitCode": exit_code}}
+    raw = {
+        "metadata": metadata,
+        "spec": {"nodeName": node},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}],
+        },
+    }
+    return msgspec.convert(raw, Pod)
+
+
+def run(
+    manifest: dict, pods: list[Pod] | None = None, services: tuple = (), now: float = NOW
+) -> Step:
+    step = KIND.reconcile(manifest, pods or [], frozenset(services), now)
+    assert isinstance(step, Step)
+    return step
+
+
+def merged(target: dict, patch: dict) -> dict:
+    """RFC 7396 merge patch, as the API server does it."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = merged(result.get(key) or {}, value)
+        else:
+            result[key] = deepcopy(value)
+    return result
+
+
+def written(manifest: dict, step: Any) -> dict:
+    """The job after the shell has done what the step says about the job itself."""
+    result = deepcopy(manifest)
+    if step.status is not None:
+        result["status"] = merged(result.get("status") or {}, step.status)
+    if getattr(step, "annotations", None):
+        metadata = result["metadata"]
+        metadata["annotations"] = merged(metadata.get("annotations") or {}, step.annotations)
+    return result
+
+
+def settled(manifest: dict, pods: list[Pod] | None = None, now: float = NOW, times: int = 3) -> dict:
+    """The job after some passes over the same pods."""
+    for _ in range(times):
+        step = KIND.reconcile(manifest, pods or [], frozenset(), now)
+        manifest = written(manifest, step)
+    return manifest
+
+
+def state(manifest: dict) -> dict[str, str]:
+    """Type to status of all conditions, in their order."""
+    conditions = manifest.get("status", {}).get("conditions", [])
+    return {condition["type"]: condition["status"] for condition in conditions}
