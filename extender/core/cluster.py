@@ -1,0 +1,333 @@
+"""The cluster as Muster has observed it: nodes as rows, pods as columns, reservations by key.
+
+One writer. Everything that a plan needs is kept current by each event, never rebuilt;
+:meth:`Cluster.verify` proves it by rebuilding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from msgspec import Struct
+
+from extender.core.audit import OverCommit, over_committed, verify
+from extender.core.errors import InvalidObject
+from extender.core.framework import BoolArray
+from extender.core.nodes import IntArray, NodeTable, NodeView
+from extender.core.objects import Claim, Namespace, Node, PersistentVolume, Pod
+from extender.core.occupancy import Occupancy
+from extender.core.pods import PodTable
+from extender.core.resources import render
+from extender.core.shape import PodShape, shape_of
+from extender.core.storage import Storage
+
+#: Phases in which a pod takes nothing of its node any more.
+TERMINAL = ("Succeeded", "Failed")
+
+
+class Reservation(Struct, frozen=True):
+    """A place held on a row for a shape (an id of the occupancy)."""
+
+    row: int
+    shape_id: int
+
+
+class Cluster:
+    """Nodes, the pods bound to them, reservations, and what volumes and namespaces say."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.occupancy = Occupancy()
+        #: Pods that are being deleted: they still take resources, but spread ignores them.
+        self.leaving = Occupancy()
+        self.storage = Storage()
+        #: Bumped when a row gained capacity or a constraint loosened: a refusal older than this
+        #: is worth another try.
+        self.capacity_generation = 0
+        #: Set by a snapshot that looked at required pod affinity or spread: from then on a new
+        #: pod, too, may make room for another.
+        self.followers = False
+        self._namespaces: dict[str, dict[str, str]] = {}
+        #: Pods that are bound and have not ended.
+        self.pods = PodTable()
+        #: Places held, by key.
+        self.reservations: dict[str, Reservation] = {}
+
+    # nodes
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, those of removed nodes among them."""
+        return len(self.nodes.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Node names by row; empty for a row without a node."""
+        return self.nodes.names
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Resource name to column. Columns are only ever added."""
+        return self.nodes.columns
+
+    @property
+    def allocatable(self) -> IntArray:
+        """Shape: (rows, resources), cpu in milli, the rest in whole units."""
+        return self.nodes.allocatable[: self.rows]
+
+    @property
+    def used(self) -> IntArray:
+        """What bound pods that have not ended ask for. Shape: (rows, resources)."""
+        return self.nodes.used[: self.rows]
+
+    @property
+    def reserved(self) -> IntArray:
+        """What reservations hold. Shape: (rows, resources)."""
+        return self.nodes.reserved[: self.rows]
+
+    @property
+    def generation(self) -> IntArray:
+        """Changes with the row's node and pods, not with reservations. Shape: (rows,)."""
+        return self.nodes.generation[: self.rows]
+
+    @property
+    def alive(self) -> BoolArray:
+        """Rows that have a node. Shape: (rows,)."""
+        return self.nodes.alive[: self.rows]
+
+    @property
+    def unreadable(self) -> IntArray:
+        """Bound pods of the row whose requests cannot be read. Shape: (rows,)."""
+        return self.nodes.unreadable[: self.rows]
+
+    def row_of(self, name: str) -> int | None:
+        """The row of a node that exists."""
+        return self.nodes.row_of.get(name)
+
+    def name_of(self, row: int) -> str:
+        """The node's name; empty if the row has no node now."""
+        return self.nodes.names[row]
+
+    def show(self, resource: str, value: int) -> str:
+        """An amount in the units that people write, e.g. ``1500m`` or ``8Gi``."""
+        return render(resource, value)
+
+    def view(self) -> NodeView:
+        """Labels and taints, frozen."""
+        return self.nodes.view()
+
+    def upsert_node(self, node: Node) -> None:
+        """Add or change a node. Raises QuantityError; the node then has no capacity at all."""
+        name = node.metadata.name
+        known = name in self.nodes.row_of
+        try:
+            if self.nodes.upsert(node):
+                self.capacity_generation += 1
+        finally:
+            if not known:
+                self._settle(name)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its reservations end, its pods wait for it to appear again."""
+        row = self.row_of(name)
+        if row is None:
+            return
+        for key in [key for key, held in self.reservations.items() if held.row == row]:
+            self.release(key)
+        for slot in self.pods.on_row(row):
+            self._count(slot, -1)
+            self.pods.move(slot, -1)
+        self.nodes.remove(name)
+        self.capacity_generation += 1
+
+    # pods
+
+    def upsert_pod(self, pod: Pod) -> None:
+        """Count a pod that is bound and has not ended; forget one that has.
+
+        What was reserved under its uid or its ``namespace/name`` is its own now, and ends.
+        Raises InvalidObject. A bound pod that cannot be read fills its whole node.
+        """
+        meta, node = pod.metadata, pod.spec.node_name
+        if not node or pod.status.phase in TERMINAL:
+            self.remove_pod(meta.uid)
+            if node:
+                self.release(meta.uid)
+            return
+        problem: InvalidObject | None = None
+        try:
+            shape = shape_of(pod, ignore_pin=True, ignore_node=True)
+        except InvalidObject as error:
+            problem = error
+            shape = PodShape(namespace=meta.namespace or "default")
+        for key in (meta.uid, f"{meta.namespace}/{meta.name}"):
+            if (row := self._unreserve(key)) is not None and row != self.row_of(node):
+                self.capacity_generation += 1
+        state = (node, shape, meta.deletion_timestamp is not None, problem is not None)
+        if self._state(meta.uid) != state:
+            self._replace(meta.uid, *state)
+        if problem is not None:
+            raise problem
+
+    def remove_pod(self, uid: str) -> None:
+        """A pod is gone or has ended."""
+        if self._forget(uid):
+            self.capacity_generation += 1
+
+    def row_of_pod(self, uid: str) -> int | None:
+        """The row on which a pod is counted."""
+        slot = self.pods.slots.get(uid)
+        row = -1 if slot is None else int(self.pods.row[slot])
+        return row if row >= 0 else None
+
+    # reservations
+
+    def reserve(self, key: str, shape: PodShape, row: int) -> None:
+        """Hold the shape's place on a row under ``key`` (a pod's uid, or any name before it has
+        one), instead of what ``key`` held before. A pod that is counted already holds its place.
+        """
+        self.release(key)
+        if key in self.pods.slots:
+            return
+        shape_id = self.occupancy.hold(shape)
+        vector = self.nodes.vector(shape.requests)
+        self.reservations[key] = Reservation(row, shape_id)
+        self.nodes.reserved[row] += vector
+        self.occupancy.add(shape_id, row, 1)
+
+    def release(self, key: str) -> None:
+        """Give back what ``key`` holds, if anything."""
+        if self._unreserve(key) is not None:
+            self.capacity_generation += 1
+
+    def reservation(self, key: str) -> int | None:
+        """The row that ``key`` holds a place on."""
+        held = self.reservations.get(key)
+        return held.row if held is not None else None
+
+    @property
+    def reserved_keys(self) -> Set[str]:
+        """Every key that holds a place."""
+        return self.reservations.keys()
+
+    # storage and namespaces
+
+    def upsert_claim(self, claim: Claim) -> None:
+        """A claim was added or changed (bound, most often)."""
+        meta = claim.metadata
+        if self.storage.set_claim(meta.namespace, meta.name, claim.spec.volume_name):
+            self.capacity_generation += 1
+
+    def remove_claim(self, namespace: str, name: str) -> None:
+        """A claim is gone."""
+        if self.storage.drop_claim(namespace, name):
+            self.capacity_generation += 1
+
+    def upsert_volume(self, volume: PersistentVolume) -> None:
+        """A volume was added or changed."""
+        affinity = volume.spec.node_affinity
+        required = affinity.required if affinity is not None else None
+        if self.storage.set_volume(volume.metadata.name, required):
+            self.capacity_generation += 1
+
+    def remove_volume(self, name: str) -> None:
+        """A volume is gone."""
+        if self.storage.drop_volume(name):
+            self.capacity_generation += 1
+
+    def upsert_namespace(self, namespace: Namespace) -> None:
+        """A namespace's labels are known; namespaceSelector terms look at them."""
+        meta = namespace.metadata
+        if self._namespaces.get(meta.name) != meta.labels:
+            self._namespaces = {**self._namespaces, meta.name: meta.labels}
+            self.capacity_generation += 1
+
+    def remove_namespace(self, name: str) -> None:
+        """A namespace is gone."""
+        if name in self._namespaces:
+            self._namespaces = {k: v for k, v in self._namespaces.items() if k != name}
+            self.capacity_generation += 1
+
+    @property
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        """Labels by namespace. Never changed in place."""
+        return self._namespaces
+
+    # proof
+
+    def over_committed(self) -> list[OverCommit]:
+        """Where used + reserved exceeds allocatable (I2), in the order of rows and columns."""
+        return over_committed(self)
+
+    def verify(self) -> None:
+        """Raises InvariantViolated if the columns differ from a recount of pods and reservations."""
+        verify(self)
+
+    # one pod's, one reservation's share of the columns
+
+    def _shape(self, slot: int) -> PodShape:
+        return self.occupancy.shape(int(self.pods.shape_id[slot]))
+
+    def _state(self, uid: str) -> tuple[str, PodShape, bool, bool] | None:
+        slot = self.pods.slots.get(uid)
+        if slot is None:
+            return None
+        pods = self.pods
+        leaving, unreadable = bool(pods.leaving[slot]), bool(pods.unreadable[slot])
+        return pods.nodes[slot], self._shape(slot), leaving, unreadable
+
+    def _replace(
+        self, uid: str, node: str, shape: PodShape, leaving: bool, unreadable: bool
+    ) -> None:
+        """The new state is counted before anybody can look: never less than the pod takes."""
+        row = self.row_of(node)
+        shape_id = self.occupancy.hold(shape)
+        changed = self._forget(uid)
+        slot = self.pods.add(uid, node, -1 if row is None else row)
+        self.pods.shape_id[slot] = shape_id
+        self.pods.leaving[slot] = leaving
+        self.pods.unreadable[slot] = unreadable
+        if row is not None:
+            self._count(slot, 1)
+        if changed or self.followers:
+            self.capacity_generation += 1
+
+    def _forget(self, uid: str) -> bool:
+        slot = self.pods.slots.get(uid)
+        if slot is None:
+            return False
+        if self.pods.row[slot] >= 0:
+            self._count(slot, -1)
+        self.occupancy.drop(int(self.pods.shape_id[slot]))
+        self.pods.discard(uid)
+        return True
+
+    def _settle(self, name: str) -> None:
+        """Count the pods that were seen before their node."""
+        row = self.row_of(name)
+        if row is not None:
+            for slot in self.pods.waiting_for(name):
+                self.pods.move(slot, row)
+                self._count(slot, 1)
+
+    def _count(self, slot: int, sign: int) -> None:
+        row, shape_id = int(self.pods.row[slot]), int(self.pods.shape_id[slot])
+        shape = self.occupancy.shape(shape_id)
+        vector = self.nodes.vector(shape.requests)
+        self.nodes.used[row] += sign * vector
+        self.nodes.unreadable[row] += sign * int(self.pods.unreadable[slot])
+        self.occupancy.add(shape_id, row, sign)
+        if self.pods.leaving[slot]:
+            self.leaving.change(shape, row, sign)
+        self.nodes.touch(row)
+
+    def _unreserve(self, key: str) -> int | None:
+        """Take a reservation off; returns the row that it held."""
+        held = self.reservations.pop(key, None)
+        if held is None:
+            return None
+        vector = self.nodes.vector(self.occupancy.shape(held.shape_id).requests)
+        self.nodes.reserved[held.row] -= vector
+        self.occupancy.add(held.shape_id, held.row, -1)
+        self.occupancy.drop(held.shape_id)
+        return held.row

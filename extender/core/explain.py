@@ -1,0 +1,163 @@
+"""Why nodes are refused, counted by node class.
+
+Each node is counted once: with the first filter that refuses it, resources before what depends on
+other pods, since that is the order in which a cluster is usually short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from extender.core import fit
+from extender.core.framework import BoolArray
+from extender.core.reasons import Code, Reason
+from extender.core.resources import PODS, render
+from extender.core.shape import PodShape
+from extender.core.volumes import reachable
+
+if TYPE_CHECKING:
+    from extender.core.snapshot import Snapshot
+
+#: Nearest miss first: what other pods take comes before what the node is.
+_ORDER = (
+    Code.RESOURCE,
+    Code.TOO_MANY_PODS,
+    Code.HOST_PORT,
+    Code.POD_ANTI_AFFINITY,
+    Code.SPREAD,
+    Code.POD_AFFINITY,
+    Code.EVIDENCE,
+    Code.UNSCHEDULABLE,
+    Code.TAINT,
+    Code.VOLUME,
+    Code.SELECTOR,
+    Code.NODE_NAME,
+)
+
+#: A resource that is short in more ways than this is told in one line, by the best node.
+CLASSES = 8
+
+
+class _Short(Struct, frozen=True, order=True):
+    """A class of nodes that lack a resource; sorts by how far they miss."""
+
+    missing: float
+    column: int
+    free: int
+    total: int
+    nodes: int
+
+
+def explain(snapshot: Snapshot, shape: PodShape) -> list[Reason]:
+    """Reasons of all nodes that refuse one more pod of this shape, nearest miss first."""
+    left = snapshot.alive.copy()
+    found: list[Reason] = []
+    for reason, refused in _static_refusals(snapshot, shape):
+        _count(found, reason, left, refused)
+    found.extend(_resources(snapshot, shape, left))
+    for tracker in snapshot.trackers(shape):
+        for reason, refused in tracker.refusals():
+            _count(found, reason, left, refused)
+    return sorted(_merged(found), key=lambda reason: _ORDER.index(reason.code))
+
+
+def _count(found: list[Reason], reason: Reason, left: BoolArray, refused: BoolArray) -> None:
+    """Give ``reason`` the nodes that it refuses and that nothing refused before."""
+    nodes = int(np.count_nonzero(left & refused))
+    if nodes:
+        found.append(Reason(reason.code, reason.params, nodes))
+        left &= ~refused
+
+
+def _merged(found: list[Reason]) -> list[Reason]:
+    """Equal reasons as one, where the first of them was."""
+    nodes: dict[Reason, int] = {}
+    for reason in found:
+        bare = Reason(reason.code, reason.params)
+        nodes[bare] = nodes.get(bare, 0) + reason.nodes
+    return [Reason(bare.code, bare.params, count) for bare, count in nodes.items()]
+
+
+def _static_refusals(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolArray]]:
+    view = snapshot.view
+    if shape.node_name:
+        reason = Reason.of(Code.NODE_NAME, wanted=shape.node_name)
+        yield reason, ~fit.named(view, shape)
+    yield Reason.of(Code.SELECTOR), ~fit.selected(view, shape)
+    for claim, reach in reachable(view, snapshot.storage, shape):
+        yield Reason.of(Code.VOLUME, claim=claim), ~reach
+    yield Reason.of(Code.UNSCHEDULABLE), ~fit.schedulable(view, shape)
+    yield from _taints(snapshot, shape)
+    banned = snapshot.banned.get(shape, {})
+    for message in sorted(set(banned.values())):
+        refused = np.zeros(snapshot.rows, np.bool_)
+        refused[[row for row, text in banned.items() if text == message]] = True
+        yield Reason.of(Code.EVIDENCE, message=message), refused
+
+
+def _taints(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolArray]]:
+    codes, sets = snapshot.view.taint_sets()
+    for code, taints in enumerate(sets):
+        taint = fit.first_untolerated(shape.tolerations, taints)
+        if taint is not None:
+            pair = f"{taint.key}={taint.value}" if taint.value else taint.key
+            yield Reason.of(Code.TAINT, taint=f"{pair}:{taint.effect}"), codes == code
+
+
+def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Reason]:
+    """Nodes of ``left`` that are short, by the resource they are shortest of; takes them off."""
+    request = snapshot.request_vector(shape)
+    asked = np.flatnonzero(request)
+    rows = np.flatnonzero(left)
+    missing = np.maximum(request[asked] - np.maximum(snapshot.free[rows][:, asked], 0), 0)
+    share = missing / request[asked]
+    short = share.max(axis=1, initial=0.0) > 0
+    left[rows[short]] = False
+    worst = asked[share[short].argmax(axis=1)] if short.any() else asked[:0]
+    names = list(snapshot.resources)
+    classes: dict[int, list[_Short]] = {}
+    for column, free, total, nodes in _classes(snapshot, rows[short], worst):
+        distance = (int(request[column]) - max(free, 0)) / int(request[column])
+        classes.setdefault(column, []).append(_Short(distance, column, free, total, nodes))
+    told: list[tuple[_Short, str]] = []
+    for group in classes.values():
+        told.extend(_told(group, names[group[0].column]))
+    reasons = []
+    for each, free_text in sorted(told):
+        name = names[each.column]
+        want = int(request[each.column])
+        code = Code.TOO_MANY_PODS if name == PODS else Code.RESOURCE
+        values: dict[str, str | int] = {"free": free_text, "total": render(name, each.total)}
+        if code is Code.RESOURCE:
+            values["resource"] = name
+        reasons.append(Reason.of(code, each.nodes, **values, asked=render(name, want)))
+    return reasons
+
+
+def _classes(
+    snapshot: Snapshot,
+    rows: np.ndarray[tuple[int], np.dtype[np.intp]],
+    worst: np.ndarray[tuple[int], np.dtype[np.intp]],
+) -> list[tuple[int, int, int, int]]:
+    """(column, free, total, nodes) of the distinct situations."""
+    if not len(rows):
+        return []
+    triples = np.stack([worst, snapshot.free[rows, worst], snapshot.allocatable[rows, worst]])
+    unique, nodes = np.unique(triples, axis=1, return_counts=True)
+    return [
+        (*triple, count) for triple, count in zip(unique.T.tolist(), nodes.tolist(), strict=True)
+    ]
+
+
+def _told(group: list[_Short], name: str) -> list[tuple[_Short, str]]:
+    """Few classes one by one; many (cpu and memory differ from node to node) in one line."""
+    if len(group) <= CLASSES:
+        return [(each, render(name, max(each.free, 0))) for each in group]
+    best = min(group)
+    nodes = sum(each.nodes for each in group)
+    line = _Short(best.missing, best.column, best.free, best.total, nodes)
+    return [(line, f"at most {render(name, max(best.free, 0))}")]

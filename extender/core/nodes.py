@@ -1,0 +1,197 @@
+"""Nodes as rows: what each has, what is taken of it, and what its labels and taints say.
+
+A row is given to a node until the node is gone and may then be given to another one. Generations
+come from one counter, so that no two states of a row ever share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from extender.core.framework import BoolArray
+from extender.core.objects import Node, Resources, Taint
+from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
+
+IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.int32]
+
+#: Columns that every cluster has; those of extended resources follow in the order of appearance.
+BASE_RESOURCES = (CPU, MEMORY, STORAGE, PODS)
+
+
+class Column(Struct, frozen=True):
+    """One label over all rows: ``values[codes[row]]``; code -1 where the node lacks the label."""
+
+    codes: CodeArray
+    values: tuple[str, ...]
+
+
+class NodeView:
+    """Names, labels and taints of all rows at one moment; shared by the snapshots of that moment.
+
+    Columns are made when first asked for.
+    """
+
+    def __init__(self, table: NodeTable) -> None:
+        rows = len(table.names)
+        self.rows = rows
+        self.names: tuple[str, ...] = tuple(table.names)
+        self.alive: BoolArray = table.alive[:rows].copy()
+        self.unschedulable: BoolArray = table.unschedulable[:rows].copy()
+        self.row_of: Mapping[str, int] = dict(table.row_of)
+        self._labels = tuple(table.labels)
+        self._taints = tuple(table.taints)
+        self._columns: dict[str, Column] = {}
+        self._taint_codes: tuple[CodeArray, tuple[tuple[Taint, ...], ...]] | None = None
+        #: Results that depend on this view alone, by whatever they were computed from.
+        self.masks: dict[object, BoolArray] = {}
+
+    def column(self, key: str) -> Column:
+        """The label ``key`` of every row; codes in the order of the rows."""
+        column = self._columns.get(key)
+        if column is None:
+            ids: dict[str, int] = {}
+            codes = np.full(self.rows, -1, np.int32)
+            for row, labels in enumerate(self._labels):
+                value = labels.get(key)
+                if value is not None:
+                    codes[row] = ids.setdefault(value, len(ids))
+            column = self._columns[key] = Column(codes, tuple(ids))
+        return column
+
+    def taint_sets(self) -> tuple[CodeArray, tuple[tuple[Taint, ...], ...]]:
+        """The distinct sets of taints, and which of them each row has. Shape: (rows,)."""
+        if self._taint_codes is None:
+            ids: dict[tuple[Taint, ...], int] = {}
+            codes = np.array([ids.setdefault(each, len(ids)) for each in self._taints], np.int32)
+            self._taint_codes = codes, tuple(ids)
+        return self._taint_codes
+
+
+class NodeTable:
+    """The rows. ``allocatable``, ``used`` and ``reserved`` are (capacity, resources) arrays."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.labels: list[Mapping[str, str]] = []
+        self.taints: list[tuple[Taint, ...]] = []
+        self.columns: dict[str, int] = {name: i for i, name in enumerate(BASE_RESOURCES)}
+        shape = (64, len(BASE_RESOURCES))
+        self.allocatable: IntArray = np.zeros(shape, np.int64)
+        self.used: IntArray = np.zeros(shape, np.int64)
+        self.reserved: IntArray = np.zeros(shape, np.int64)
+        self.generation: IntArray = np.zeros(shape[0], np.int64)
+        self.alive: BoolArray = np.zeros(shape[0], np.bool_)
+        self.unschedulable: BoolArray = np.zeros(shape[0], np.bool_)
+        #: Pods on the row whose requests cannot be read: the node counts as full.
+        self.unreadable: IntArray = np.zeros(shape[0], np.int64)
+        self._sources: list[tuple[object, ...]] = []
+        self._dead: list[int] = []
+        self._clock = 0
+        self._view: NodeView | None = None
+
+    def upsert(self, node: Node) -> bool:
+        """Give the node its row; returns whether anything that matters has changed.
+
+        Raises QuantityError for an unreadable allocatable, after giving the node no capacity.
+        """
+        name = node.metadata.name
+        labels, allocatable = node.metadata.labels, node.status.allocatable
+        taints, unschedulable = node.spec.taints, node.spec.unschedulable
+        source = (labels, allocatable, taints, unschedulable)
+        row = self.row_of.get(name)
+        if row is None:
+            row = self._new_row(name)
+        elif self._sources[row] == source:
+            return False
+        self._sources[row] = source
+        self.labels[row] = labels
+        self.taints[row] = taints
+        self.unschedulable[row] = unschedulable
+        self.alive[row] = True
+        self.allocatable[row] = 0
+        self._view = None
+        self.touch(row)
+        self._fill(row, allocatable)
+        return True
+
+    def remove(self, name: str) -> int | None:
+        """Take the node's row away; returns the row. Usage must have been taken off before."""
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return None
+        self.names[row] = ""
+        self.labels[row] = {}
+        self.taints[row] = ()
+        self._sources[row] = ()
+        self.alive[row] = self.unschedulable[row] = False
+        self.allocatable[row] = 0
+        self._dead.append(row)
+        self._view = None
+        self.touch(row)
+        return row
+
+    def touch(self, row: int) -> None:
+        """Give the row a new generation."""
+        self._clock += 1
+        self.generation[row] = self._clock
+
+    def vector(self, requests: Sequence[tuple[str, int]]) -> IntArray:
+        """Requests as a row of the columns; an unknown resource gets a column."""
+        for name, _ in requests:
+            self._column(name)
+        vector = np.zeros(len(self.columns), np.int64)
+        for name, value in requests:
+            vector[self.columns[name]] = value
+        return vector
+
+    def view(self) -> NodeView:
+        """The present labels and taints; the same object until one of them changes."""
+        if self._view is None:
+            self._view = NodeView(self)
+        return self._view
+
+    def _fill(self, row: int, allocatable: Resources) -> None:
+        where = "status.allocatable"
+        values = read_units(allocatable, where)
+        for name in values:
+            self._column(name)
+        for name, value in values.items():
+            self.allocatable[row, self.columns[name]] = value
+
+    def _new_row(self, name: str) -> int:
+        if self._dead:
+            row = self._dead.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            if row == len(self.alive):
+                self._double()
+            self.names.append(name)
+            self.labels.append({})
+            self.taints.append(())
+            self._sources.append(())
+        self.row_of[name] = row
+        return row
+
+    def _column(self, resource: str) -> int:
+        column = self.columns.get(resource)
+        if column is None:
+            column = self.columns[resource] = len(self.columns)
+            self.allocatable, self.used, self.reserved = (
+                np.hstack([array, np.zeros((len(array), 1), np.int64)])
+                for array in (self.allocatable, self.used, self.reserved)
+            )
+        return column
+
+    def _double(self) -> None:
+        for name in (
+            "allocatable", "used", "reserved", "generation", "alive", "unschedulable", "unreadable"
+        ):  # fmt: skip
+            array = getattr(self, name)
+            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))

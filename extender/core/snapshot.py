@@ -1,0 +1,210 @@
+"""A what-if view of the cluster: place, take away, look, and roll back.
+
+It shares nothing with the cluster that the cluster writes to, so a plan may use it while events go
+on. Only resources and the trackers of shapes that were asked about are kept current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Protocol
+
+import numpy as np
+
+from extender.core import fit
+from extender.core.affinity import AffinityTracker
+from extender.core.cluster import Cluster
+from extender.core.explain import explain
+from extender.core.framework import BoolArray
+from extender.core.nodes import IntArray
+from extender.core.ports import PortTracker
+from extender.core.reasons import Reason
+from extender.core.shape import PodShape
+from extender.core.spread import SpreadTracker
+from extender.core.volumes import reachable
+from extender.kernels.place import copies
+
+#: No node takes more copies than this, whatever it has.
+MOST = 2**31 - 1
+
+
+class Tracker(Protocol):
+    """What other pods mean to one shape, kept current as they come and go."""
+
+    def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
+        """``count`` pods came to the row (went, if negative), ``leaving`` of them on the way out."""
+
+    def refusals(self) -> Iterator[tuple[Reason, BoolArray]]:
+        """A reason and the rows that it holds for, shape (rows,)."""
+
+
+class Snapshot:
+    """The cluster at one moment, and what was placed on top."""
+
+    def __init__(self, cluster: Cluster, mask: BoolArray | None = None) -> None:
+        """``mask`` is True for rows to leave out."""
+        self.cluster = cluster
+        self.view = cluster.view()
+        self.storage = cluster.storage.view()
+        self.rows = cluster.rows
+        self.names: Sequence[str] = self.view.names
+        self.alive: BoolArray = self.view.alive if mask is None else self.view.alive & ~mask
+        self.allocatable: IntArray = cluster.allocatable.copy()
+        self.free: IntArray = self.allocatable - cluster.used - cluster.reserved
+        full = cluster.unreadable > 0
+        self.free[full] = np.minimum(self.free[full], 0)
+        self.generation: IntArray = cluster.generation.copy()
+        self.capacity_generation = cluster.capacity_generation
+        #: Resource name to column of ``free`` and ``allocatable``.
+        self.resources = dict(cluster.resources)
+        self.banned: dict[PodShape, dict[int, str]] = {}
+        self._namespaces = cluster.namespaces
+        self._pods = cluster.occupancy.freeze()
+        self._leaving = cluster.leaving.freeze()
+        self._static: dict[PodShape, BoolArray] = {}
+        self._trackers: dict[PodShape, list[Tracker]] = {}
+        self._journal: list[tuple[PodShape, int, int]] = []
+
+    def emptied(self) -> Snapshot:
+        """The same nodes as if no pod ran and nothing was reserved."""
+        empty = copy(self)
+        empty.clear()
+        return empty
+
+    def clear(self) -> None:
+        """Take every pod and reservation off; what was placed before can not be rolled back."""
+        self.free = self.allocatable.copy()
+        self.resources = dict(self.resources)
+        self.banned = {shape: dict(rows) for shape, rows in self.banned.items()}
+        self._pods, self._leaving = [], []
+        self._static = dict(self._static)
+        self._trackers, self._journal = {}, []
+
+    # what is placed
+
+    def place(self, shape: PodShape, row: int, count: int = 1) -> None:
+        """Put ``count`` copies on a row, whether or not they fit."""
+        self._change(shape, row, count)
+        self._journal.append((shape, row, count))
+
+    def remove(self, shape: PodShape, row: int, count: int = 1) -> None:
+        """Take ``count`` copies off a row: what if they were evicted?"""
+        self.place(shape, row, -count)
+
+    def checkpoint(self) -> int:
+        """A mark for :meth:`rollback`."""
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since the mark."""
+        for shape, row, count in reversed(self._journal[mark:]):
+            self._change(shape, row, -count)
+        del self._journal[mark:]
+
+    def ban(self, shape: PodShape, row: int, message: str = "refused by an in-tree filter") -> None:
+        """Leave a row out for one shape: kube-scheduler was seen to refuse it there."""
+        self.banned.setdefault(shape, {})[row] = message
+        self._static.pop(shape, None)
+
+    # what fits
+
+    def request_vector(self, shape: PodShape) -> IntArray:
+        """Requests as a row of ``free``. A resource that no node has gets a column of zeros (so
+        ``free`` may be replaced by a wider one). Shape: (resources,).
+        """
+        for name, _ in shape.requests:
+            if name not in self.resources:
+                self.resources[name] = len(self.resources)
+                zeros = np.zeros((self.rows, 1), np.int64)
+                self.free = np.hstack([self.free, zeros])
+                self.allocatable = np.hstack([self.allocatable, zeros])
+        vector = np.zeros(len(self.resources), np.int64)
+        for name, value in shape.requests:
+            vector[self.resources[name]] = value
+        return vector
+
+    def capacity(self, shape: PodShape) -> IntArray:
+        """How many copies fit by resources alone; 0 on rows left out. Shape: (rows,)."""
+        out = np.zeros(self.rows, np.int64)
+        request = self.request_vector(shape)
+        copies(self.free, request, self.alive, MOST, out)
+        return out
+
+    def feasible_static(self, shape: PodShape) -> BoolArray:
+        """Rows that pass every filter that placing pods cannot change: name, affinity, taints,
+        cordon, volumes, bans. Not to be written to. Shape: (rows,).
+        """
+        mask = self._static.get(shape)
+        if mask is None:
+            mask = self.alive & self._by_node(shape)
+            for _, reach in reachable(self.view, self.storage, shape):
+                mask &= reach
+            for row in self.banned.get(shape, ()):
+                mask[row] = False
+            self._static[shape] = mask
+        return mask
+
+    def feasible(self, shape: PodShape) -> BoolArray:
+        """Rows where one more pod of the shape may go, by every filter. Shape: (rows,)."""
+        mask = self.feasible_static(shape) & (self.capacity(shape) > 0)
+        for tracker in self.trackers(shape):
+            for _, refused in tracker.refusals():
+                mask &= ~refused
+        return mask
+
+    def interacts(self, shape: PodShape) -> bool:
+        """Whether placing a copy may change where other pods of its gang can go, or the other way
+        round, beyond the resources they take.
+        """
+        return shape.interacts
+
+    def explain(self, shape: PodShape) -> list[Reason]:
+        """Why nodes are refused, counted by node class, nearest miss first; nodes with room are
+        not among them.
+        """
+        return explain(self, shape)
+
+    def trackers(self, shape: PodShape) -> list[Tracker]:
+        """What other pods mean to this shape: made when first asked for, then kept current."""
+        trackers = self._trackers.get(shape)
+        if trackers is None:
+            trackers = self._trackers[shape] = self._new_trackers(shape)
+        return trackers
+
+    def _new_trackers(self, shape: PodShape) -> list[Tracker]:
+        trackers: list[Tracker] = [AffinityTracker(self.view, self._namespaces, shape)]
+        if shape.host_ports:
+            trackers.append(PortTracker(self.view, shape))
+        if shape.spread:
+            trackers.append(SpreadTracker(self.view, shape))
+        if shape.spread or shape.affinity:
+            self.cluster.followers = True
+        leaving = {(other, row): n for other, rows in self._leaving for row, n in rows.items()}
+        for tracker in trackers:
+            for other, rows in self._pods:
+                for row, count in rows.items():
+                    tracker.add(other, row, count, leaving=leaving.get((other, row), 0))
+            for other, row, count in self._journal:
+                tracker.add(other, row, count)
+        return trackers
+
+    def _change(self, shape: PodShape, row: int, count: int) -> None:
+        self.free[row] -= count * self.request_vector(shape)
+        for trackers in self._trackers.values():
+            for tracker in trackers:
+                tracker.add(shape, row, count)
+
+    def _by_node(self, shape: PodShape) -> BoolArray:
+        """Name, cordon, taints and affinity: kept for all snapshots of the same nodes."""
+        key = (shape.node_name, shape.tolerations, shape.node_selector, shape.node_affinity)
+        mask = self.view.masks.get(key)
+        if mask is None:
+            mask = (
+                fit.named(self.view, shape)
+                & fit.schedulable(self.view, shape)
+                & fit.untainted(self.view, shape)
+                & fit.selected(self.view, shape)
+            )
+            self.view.masks[key] = mask
+        return mask
