@@ -1,0 +1,334 @@
+"""muster.yaml as frozen settings.
+
+The top of the file is Volcano's scheduler configuration (actions, tiers, plugins, arguments), so
+that a ``volcano-scheduler.conf`` can be given as it is; the ``muster`` section holds the rest.
+Every mistake is a ConfigError that names file, field, value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+import plugins
+from extender.core.errors import ConfigError
+from extender.core.framework import Plugin
+from extender.core.session import PROTOCOLS, PluginConf, Session
+
+#: Actions that Muster takes; it always enqueues and allocates, and leaves pods of no gang to
+#: kube-scheduler, which is what backfill is for.
+ACTIONS = ("enqueue", "allocate", "backfill")
+
+#: ``enableX`` switches of Volcano for functions that no plugin of Muster has: accepted, and moot.
+#: Source: volcano pkg/scheduler/conf/scheduler_conf.go.
+_MOOT = frozenset(
+    {
+        "Allocatable", "BestNode", "ClusterOrder", "Hierarchy", "HyperNodeOrder", "JobEnqueued",
+        "JobPipelined", "JobStarving", "Overused", "Preemptive", "QueueOrder", "Reclaimable",
+        "ReservedNodes", "SubJobOrder", "TargetJob", "TaskOrder", "Victim",
+    }
+)  # fmt: skip
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, strict=True, validate_default=True
+    )
+
+
+class Tls(_Section):
+    """Certificates of the extender's HTTP server; ``clientCAFile`` asks clients for one of its."""
+
+    cert_file: Name
+    key_file: Name
+    client_ca_file: str | None = Field(default=None, alias="clientCAFile")
+
+
+class Listen(_Section):
+    """Where the extender answers."""
+
+    host: Name = "127.0.0.1"
+    port: int = Field(default=8900, ge=0, le=65_535)
+    prefix: str = Field(default="/scheduler", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
+
+
+class LeaderElection(_Section):
+    """The Lease, with the same meaning and defaults as in client-go."""
+
+    enabled: bool = True
+    namespace: Name = "muster-system"
+    name: Name = "muster"
+    lease_duration_seconds: Seconds = 15
+    renew_deadline_seconds: Seconds = 10
+    retry_period_seconds: Seconds = 2
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        # client-go's own rule: a holder must have given up before others may take the lease.
+        if not (
+            self.lease_duration_seconds
+            > self.renew_deadline_seconds
+            > self.retry_period_seconds * 1.2
+        ):
+            raise ValueError(
+                "leaseDurationSeconds > renewDeadlineSeconds > 1.2 x retryPeriodSeconds"
+            )
+        return self
+
+
+class Muster(_Section):
+    """The section ``muster``: everything that Volcano's format has no place for."""
+
+    #: Names of the schedulers whose KubeSchedulerConfiguration carries Muster's extender.
+    scheduler_names: tuple[Name, ...] = Field(default=("muster",), min_length=1, strict=False)
+    #: Given to pods that Muster makes where their template has none; the first one by default.
+    scheduler_name: str = ""
+    #: managedResources of the extender entries; empty when every pod is sent.
+    managed_resources: tuple[Name, ...] = Field(default=(), strict=False)
+    #: As in KubeSchedulerConfiguration: how long a refused pod may stay away.
+    pod_max_backoff_seconds: Seconds = 2
+    #: httpTimeout of the bind entry.
+    bind_timeout_seconds: Seconds = 120
+    #: A plan whose first bind has not happened by then is void.
+    plan_deadline_seconds: Seconds = 120
+    #: How long a gang waits for capacity before its pods are made visible to autoscalers.
+    visible_after_seconds: Seconds = 30
+    listen: Listen = Listen()
+    tls: Tls | None = None
+    #: Bodies above this are refused: 64 MiB hold 5,000 whole nodes (nodeCacheCapable: false).
+    body_limit_bytes: int = Field(default=64 << 20, ge=1 << 20, le=1 << 30)
+    leader_election: LeaderElection = LeaderElection()
+    #: Writes to the API server that may be under way at once.
+    concurrency: int = Field(default=64, ge=1, le=1_000)
+    #: Absent: in-cluster configuration, else what kubectl would use.
+    kubeconfig: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_by_default(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("schedulerName"):
+            names = data.get("schedulerNames") or ("muster",)
+            if isinstance(names, (list, tuple)) and isinstance(names[0], str):
+                return {**data, "schedulerName": names[0]}
+        return data
+
+    @model_validator(mode="after")
+    def _carries(self) -> Self:
+        if self.scheduler_name not in self.scheduler_names:
+            raise ValueError(
+                f"schedulerName {self.scheduler_name!r} must be one of schedulerNames"
+                f" ({', '.join(self.scheduler_names)})"
+            )
+        if self.bind_timeout_seconds <= 2 * self.pod_max_backoff_seconds:
+            raise ValueError("bindTimeoutSeconds must be more than twice podMaxBackoffSeconds")
+        return self
+
+
+class PluginOption(BaseModel):
+    """One plugin of a tier: its name, its arguments, and ``enable<Function>: false`` switches."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    name: Name
+    arguments: dict[str, str | int | float | bool] = {}
+
+    @model_validator(mode="after")
+    def _switches(self) -> Self:
+        for key, value in (self.model_extra or {}).items():
+            if _function(key) is None:
+                switches = ", ".join(f"enable{name}" for name in PROTOCOLS)
+                raise ValueError(f"no field {key!r}; allowed: name, arguments, {switches}")
+            if not isinstance(value, bool):
+                raise ValueError(  # noqa: TRY004 - pydantic reports ValueError
+                    f"{key}: {value!r} is not allowed: true or false"
+                )
+        return self
+
+    def conf(self) -> PluginConf:
+        """As the core takes it."""
+        off = {_function(key) for key, value in (self.model_extra or {}).items() if not value}
+        return PluginConf(self.name, self.arguments, frozenset(PROTOCOLS.keys() & off))
+
+
+class Tier(_Section):
+    """Plugins of equal precedence."""
+
+    plugins: tuple[PluginOption, ...] = Field(strict=False)
+
+
+#: Packing leaves whole nodes free for gangs, so spreading by least requested does not count.
+_TIERS: tuple[dict[str, Any], ...] = (
+    {"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]},
+    {
+        "plugins": [
+            {"name": "predicates"},
+            {"name": "nodeorder", "arguments": {"leastrequested.weight": 0}},
+            {
+                "name": "binpack",
+                "arguments": {
+                    "binpack.weight": 10,
+                    "binpack.resources": "nvidia.com/gpu",
+                    "binpack.resources.nvidia.com/gpu": 10,
+                },
+            },
+        ]
+    },
+)
+
+
+def _default_tiers() -> tuple[Tier, ...]:
+    return tuple(Tier.model_validate(tier) for tier in _TIERS)
+
+
+class Settings(_Section):
+    """The whole file."""
+
+    actions: tuple[str, ...] = ("enqueue", "allocate")
+    tiers: tuple[Tier, ...] = Field(default_factory=_default_tiers, min_length=1, strict=False)
+    muster: Muster = Muster()
+
+    @field_validator("actions", mode="before")
+    @classmethod
+    def _split(cls, text: Any) -> Any:
+        if not isinstance(text, str):
+            return text
+        actions = tuple(word.strip() for word in text.split(","))
+        for action in actions:
+            if action not in ACTIONS:
+                raise ValueError(f"no action {action!r}; allowed: {', '.join(ACTIONS)}")
+        return actions
+
+    def session(self, registry: Mapping[str, type[Plugin]] | None = None) -> Session:
+        """The configured plugins. Raises ConfigError for an unknown plugin or argument."""
+        confs = [[option.conf() for option in tier.plugins] for tier in self.tiers]
+        if registry is None:
+            registry = find_plugins(conf.name for tier in confs for conf in tier)
+        return plugins.build_session(confs, registry)
+
+
+def build_session(settings: Settings) -> Session:
+    """The same as :meth:`Settings.session`, for whoever is handed functions."""
+    return settings.session()
+
+
+def load(path: str | Path) -> Settings:
+    """Read a file. Raises ConfigError if it, or a plugin it names, cannot be used."""
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return parse(document if document is not None else {}, str(path))
+
+
+def parse(document: Any, source: str) -> Settings:
+    """Settings from what the YAML holds; ``source`` stands in front of every ConfigError."""
+    try:
+        settings = Settings.model_validate(document)
+    except ValidationError as error:
+        problems = "; ".join(_sentence(dict(problem)) for problem in error.errors())
+        raise ConfigError(f"{source}: {problems}") from error
+    try:
+        settings.session()
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    return settings
+
+
+def find_plugins(names: Iterable[str]) -> dict[str, type[Plugin]]:
+    """Muster's own plugins, and those of ``names`` that other distributions offer.
+
+    A plugin of Muster cannot be replaced. Only what is named is imported. Raises ConfigError for
+    an entry point that cannot be loaded, is no plugin, or is offered twice.
+    """
+    found = dict(plugins.BUILT_IN)
+    wanted = sorted(set(names) - set(found))
+    for name in wanted:
+        offers = list(entry_points(group=plugins.ENTRY_POINTS, name=name))
+        if not offers:
+            continue
+        if len(offers) > 1:
+            raise ConfigError(
+                f"plugin {name!r} is offered by {' and '.join(sorted(o.value for o in offers))}"
+            )
+        try:
+            kind = offers[0].load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"plugin {name!r}: {offers[0].value} cannot be loaded: {error}"
+            ) from error
+        if not (isinstance(kind, type) and _is_plugin(kind)):
+            raise ConfigError(
+                f"plugin {name!r}: {offers[0].value} is not a class with `name` and `arguments`"
+            )
+        found[name] = kind
+    return found
+
+
+def _is_plugin(kind: type[Any]) -> bool:
+    return isinstance(getattr(kind, "name", None), str) and isinstance(
+        getattr(kind, "arguments", None), Mapping
+    )
+
+
+def _function(key: str) -> str | None:
+    """``JobOrder`` of ``enableJobOrder`` or ``enabledJobOrder`` (Volcano mixes both)."""
+    for prefix in ("enabled", "enable"):
+        name = key.removeprefix(prefix)
+        if name != key and (name in PROTOCOLS or name in _MOOT):
+            return name
+    return None
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    """One pydantic problem as ``field: value is not allowed: what is``."""
+    location = [part for part in problem["loc"] if part not in _UNION_BRANCHES]
+    field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location).lstrip(".")
+    value = problem.get("input")
+    match problem["type"]:
+        case "extra_forbidden":
+            allowed = ", ".join(_fields(location[:-1]))
+            return f"{field}: no such field; allowed: {allowed}"
+        case "missing":
+            return f"{field}: is missing"
+        case "value_error":
+            text = str(problem["ctx"]["error"])
+            return f"{field}: {text}" if field else text
+        case _:
+            shown = repr(value)
+            shown = shown if len(shown) <= 80 else shown[:77] + "..."
+            return f"{field or 'file'}: {shown} is not allowed: {problem['msg']}"
+
+
+#: What pydantic adds to the place of a value for which several types are allowed.
+_UNION_BRANCHES = frozenset({"str", "int", "float", "bool"})
+
+
+def _fields(location: Sequence[str | int]) -> list[str]:
+    """Names that are allowed in the section at ``location``."""
+    section: type[BaseModel] = Settings
+    for part in location:
+        if isinstance(part, int):
+            continue
+        section = _SECTIONS[part]
+    return sorted(field.alias or name for name, field in section.model_fields.items())
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "muster": Muster,
+    "listen": Listen,
+    "tls": Tls,
+    "leaderElection": LeaderElection,
+    "tiers": Tier,
+    "plugins": PluginOption,
+}
