@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -87,9 +88,11 @@ def _build(version: str, folder: Path) -> None:
     )
     log = cache_dir() / f"{version}.log"
     log.write_text("")
-    unfinished = cache_dir() / f"{version}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
+    # A name of its own: the compiler of a build that was killed may still write to the earlier one.
+    for left in cache_dir().glob(f"{version}.unfinished-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{version}.unfinished-", dir=cache_dir()))
+    unfinished.chmod(0o755)
     go = _go(RECIPES / version, log)
     kubernetes = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS if name.startswith("kube")]
     for module, packages, output in (

@@ -32,6 +32,9 @@ __all__ = ["VERSION", "RealPlane", "StartError", "binaries"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+#: Minor version to the version of scheduling.k8s.io that has Workload then; 1.35 has no PodGroup yet.
+_WORKLOAD_API = {35: "v1alpha1", 36: "v1alpha2"}
+
 #: Signals that leave the process there, so that there is no end to wait for.
 _NOT_FATAL = (signal.SIGSTOP, signal.SIGCONT)
 
@@ -40,8 +43,8 @@ class RealPlane:
     """The processes of one control plane, with all their files in one folder.
 
     `users` maps further names to their groups; each gets a token and no rights but those that RBAC gives.
-    `generic_workload` serves the native PodGroup and Workload (scheduling.k8s.io/v1beta1), by default where
-    the version has them. `audit` is an audit level, say "Metadata": requests are then logged to audit.log.
+    `generic_workload` serves the native Workload and PodGroup of scheduling.k8s.io, by default where they
+    are v1beta1 (from 1.37). `audit` is an audit level, say "Metadata": requests are then logged to audit.log.
     A `detached` plane lives on when this process ends.
     """
 
@@ -71,11 +74,13 @@ class RealPlane:
         self._etcd: Daemon | None = None
         self._apiserver: Daemon | None = None
         self._schedulers: dict[str, Daemon] = {}
+        minor = int(version.split(".")[1])
         if generic_workload is None:
-            generic_workload = tuple(map(int, version.split(".")[:2])) >= (1, 37)
+            generic_workload = minor >= 37
         if generic_workload:
             self._feature_gates.setdefault("GenericWorkload", True)
-            self._runtime_config.append("scheduling.k8s.io/v1beta1=true")
+            served = _WORKLOAD_API.get(minor, "v1beta1")
+            self._runtime_config.append(f"scheduling.k8s.io/{served}=true")
         self.work_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Chosen once, so that kubeconfigs survive a restart of the API server.
         self._port = free_port()

@@ -82,10 +82,11 @@ def test_a_failed_build_shows_the_compilers_words_and_caches_nothing(calls, monk
 
 
 def test_an_interrupted_build_is_begun_anew(calls):
-    unfinished = build.cache_dir() / f"{build.VERSION}.unfinished"
+    unfinished = build.cache_dir() / f"{build.VERSION}.unfinished-earlier"
     unfinished.mkdir(parents=True)
     (unfinished / "half").touch()
     assert not (build.binaries() / "half").exists()
+    assert not unfinished.exists()
 
 
 def test_a_compiler_from_a_wheel_stands_in_for_an_old_one(calls, tmp_path, monkeypatch):
