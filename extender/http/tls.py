@@ -21,6 +21,7 @@ class ServerTls:
         self._files = (cert_file, key_file, client_ca_file)
         self._texts = self._read()
         self._current = self._load()
+        self._reloaded = False
         #: For the listener. It stays the same: each handshake is handed the newest one, because
         #: a CA cannot be taken back from a context.
         self.context = self._load()
@@ -37,10 +38,18 @@ class ServerTls:
             return False
         self._current = self._load()
         self._texts = texts
+        self._reloaded = True
         return True
 
-    def _switch(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+    def _switch(
+        self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> int | None:
+        if connection.session_reused and self._reloaded:
+            # TLS 1.2 resumes without asking for the certificate, which an older CA may have
+            # signed. The alert also drops the session, so the next try is a whole handshake.
+            return int(ssl.AlertDescription.ALERT_DESCRIPTION_HANDSHAKE_FAILURE)
         connection.context = self._current
+        return None
 
     def _read(self) -> tuple[bytes, ...]:
         try:
@@ -53,7 +62,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
-        # A resumed session would skip the check against a client CA that has changed since.
+        # A ticket would resume a session without a look at the client's certificate.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         try:

@@ -209,12 +209,9 @@ def filter_answer(args: ExtenderArgs, names: Sequence[str], answer: FilterAnswer
     Raises :class:`InvariantViolated` when a node passes that was not asked about:
     kube-scheduler would fail the whole cycle for it.
     """
-    if len(answer.passed) == len(names):
-        passed, rest = set(answer.passed), []
-    else:
-        passed = set(answer.passed)
-        rest = [name for name in names if name not in passed]
-    if not passed.issubset(names):
+    passed = set(answer.passed)
+    rest = [] if answer.passed is names else [name for name in names if name not in passed]
+    if len(passed) > len(names) - len(rest):
         strange = min(passed.difference(names))
         raise InvariantViolated("filter-subset", f"node {strange} passes and was not asked about")
     if args.nodes is None:

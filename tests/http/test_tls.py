@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 
 import aiohttp
@@ -108,6 +110,31 @@ async def test_reload_takes_new_files_and_forgets_the_old_client_ca(files, tls, 
     assert await status(url, files.client(files.client_ca)) == 200
     with pytest.raises(aiohttp.ClientError):
         await status(url, old_client)
+
+
+async def test_a_session_from_before_the_reload_is_not_resumed(files, tls, url):
+    """TLS 1.2 resumes a session without asking for the certificate again."""
+    client = files.client(files.client_ca)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    port = int(url.rsplit(":", 1)[1].split("/")[0])
+
+    def call(session=None):
+        plain = socket.create_connection(("127.0.0.1", port))
+        with client.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            while connection.recv(4096):
+                pass  # to the server's close_notify, without which no session is kept
+            return connection.session, connection.session_reused
+
+    session, resumed = await asyncio.to_thread(call)
+    assert not resumed
+    session, resumed = await asyncio.to_thread(call, session)
+    assert resumed
+    files.client_ca = trustme.CA()
+    files.write()
+    assert tls.reload()
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.to_thread(call, session)
 
 
 async def test_files_that_cannot_be_used_change_nothing(files, tls, url):

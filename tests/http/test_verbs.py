@@ -10,6 +10,9 @@ from extender.core.events import BindAbandoned, BindAsked, FilterAsked
 from extender.core.objects import Meta, Pod
 from extender.core.verdict import FilterAnswer
 from extender.http.app import KEEPALIVE_SECONDS
+from extender.http.verbs import Bindings
+from extender.http.wire import BindingArgs
+from tests.http.conftest import Queue
 
 POD = {"metadata": {"name": "w-0", "namespace": "team-a", "uid": "u-0", "creationTimestamp": None}}
 DECODED = Pod(Meta(name="w-0", namespace="team-a", uid="u-0"))
@@ -133,6 +136,20 @@ async def test_the_deadline_answers_and_abandons(start):
     )
     assert [service.inbox.get_nowait(), service.inbox.get_nowait()] == [asked(1), BindAbandoned(1)]
     assert service.counted("bind", "expired") == 1
+
+
+async def test_what_the_loop_answered_is_not_abandoned():
+    """The caller leaves in the moment between the answer and its delivery."""
+    inbox = Queue()
+    bindings = Bindings(inbox)
+    call = asyncio.create_task(bindings.ask(BindingArgs("w-0", "team-a", "u-0", "n1"), 60.0))
+    assert await inbox.get() == asked(1)
+    assert bindings.resolve(1, "")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert inbox.empty()
+    assert len(bindings) == 0
 
 
 async def test_abandoning_all_answers_everybody(service):
