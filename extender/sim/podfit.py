@@ -106,10 +106,13 @@ class Usage:
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
         self._charges: dict[str, Charge] = {}
+        self._listed: list[Row] | None = None
 
     def set_node(self, name: str, node: Manifest | None) -> None:
         """Add, change or (None) remove a node."""
         row = self.rows.setdefault(name, Row(name))
+        if (row.node is None) != (node is None):
+            self._listed = None
         row.node = node
         allocatable = ((node or {}).get("status") or {}).get("allocatable")
         row.allocatable = amounts(allocatable)
@@ -142,7 +145,9 @@ class Usage:
 
     def nodes(self) -> list[Row]:
         """The nodes that exist, by name."""
-        return [row for _, row in sorted(self.rows.items()) if row.node is not None]
+        if self._listed is None:
+            self._listed = [row for _, row in sorted(self.rows.items()) if row.node is not None]
+        return self._listed
 
     def _tidy(self, row: Row) -> None:
         if row.node is None and not any(row.used.values()):

@@ -109,6 +109,9 @@ def _default_container(container: Manifest) -> None:
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     resources = container.setdefault("resources", {})
+    for kind in ("limits", "requests"):
+        if resources.get(kind):
+            resources[kind] = {name: str(value) for name, value in resources[kind].items()}
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 

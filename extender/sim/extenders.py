@@ -1,0 +1,179 @@
+"""kube-scheduler's side of the extender protocol, byte for byte as 1.37 sends and reads it.
+
+A failure is a value, the text that kube-scheduler would show. Source: kubernetes
+``pkg/scheduler/extender.go``, kube-scheduler ``extender/v1/types.go``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import orjson
+from msgspec import Struct
+
+from extender.core.objects import Manifest
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Extender(Struct, frozen=True):
+    """One entry of KubeSchedulerConfiguration's ``extenders``; ``http_timeout`` in seconds."""
+
+    url_prefix: str
+    filter_verb: str = ""
+    prioritize_verb: str = ""
+    bind_verb: str = ""
+    weight: int = 1
+    http_timeout: float = 5.0
+    node_cache_capable: bool = True
+    managed_resources: tuple[str, ...] = ()
+    ignorable: bool = False
+
+    @classmethod
+    def from_config(cls, entry: Mapping[str, Any]) -> Extender:
+        """Read an entry as it stands in the YAML file. preemptVerb is not used by the stand-in."""
+        timeout = str(entry.get("httpTimeout") or "5s")
+        return cls(
+            url_prefix=entry["urlPrefix"],
+            filter_verb=entry.get("filterVerb") or "",
+            prioritize_verb=entry.get("prioritizeVerb") or "",
+            bind_verb=entry.get("bindVerb") or "",
+            weight=entry.get("weight") or 1,
+            http_timeout=sum(float(n) * _SECONDS[u] for n, u in _DURATION.findall(timeout)),
+            node_cache_capable=bool(entry.get("nodeCacheCapable")),
+            managed_resources=tuple(item["name"] for item in entry.get("managedResources") or ()),
+            ignorable=bool(entry.get("ignorable")),
+        )
+
+    def interested(self, pod: Manifest) -> bool:
+        """Whether this pod is sent: it asks for a managed resource, or there is none."""
+        if not self.managed_resources:
+            return True
+        spec = pod["spec"]
+        return any(
+            name in (container.get("resources") or {}).get(kind, {})
+            for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+            for kind in ("requests", "limits")
+            for name in self.managed_resources
+        )
+
+
+class Filtered(Struct, frozen=True):
+    """The answer to filter: names that pass, and both maps of refusals; or an error."""
+
+    passed: tuple[str, ...] = ()
+    failed: Mapping[str, str] = {}
+    unresolvable: Mapping[str, str] = {}
+    error: str = ""
+
+
+async def filter_nodes(
+    session: aiohttp.ClientSession, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
+) -> Filtered:
+    """Ask which of ``nodes`` (Node objects) may take the pod."""
+    answer = await _send(session, extender, extender.filter_verb, _args(extender, pod, nodes))
+    if isinstance(answer, str):
+        return Filtered(error=answer)
+    fields = _fields(answer)
+    if error := fields.get("error"):
+        return Filtered(error=str(error))
+    passed: list[str] = []
+    if extender.node_cache_capable and fields.get("nodenames") is not None:
+        passed = list(fields["nodenames"])
+        asked = {node["metadata"]["name"] for node in nodes}
+        for name in passed:
+            if name not in asked:
+                return Filtered(
+                    error=f'extender "{extender.url_prefix}" claims a filtered node "{name}" which is'
+                    " not found in the input node list"
+                )
+    elif fields.get("nodes") is not None:
+        passed = [node["metadata"]["name"] for node in fields["nodes"].get("items") or ()]
+    return Filtered(
+        tuple(passed),
+        fields.get("failednodes") or {},
+        fields.get("failedandunresolvablenodes") or {},
+    )
+
+
+async def prioritize(
+    session: aiohttp.ClientSession, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
+) -> dict[str, int]:
+    """Scores 0..10 by node, unweighted; empty when the extender fails, which is not an error."""
+    answer = await _send(session, extender, extender.prioritize_verb, _args(extender, pod, nodes))
+    if not isinstance(answer, list):
+        return {}
+    scores: dict[str, int] = {}
+    for item in answer:
+        fields = _fields(item)
+        score = fields.get("score", 0)
+        if type(score) is not int:
+            return {}  # Go refuses the whole list for one score that is no int64
+        scores[str(fields.get("host", ""))] = score
+    return scores
+
+
+async def bind(session: aiohttp.ClientSession, extender: Extender, pod: Manifest, node: str) -> str:
+    """Ask the extender to bind; "" when it says that it did, else the error."""
+    meta = pod["metadata"]
+    args = {
+        "PodName": meta["name"],
+        "PodNamespace": meta["namespace"],
+        "PodUID": meta["uid"],
+        "Node": node,
+    }
+    answer = await _send(session, extender, extender.bind_verb, args)
+    if isinstance(answer, str):
+        return answer
+    return str(_fields(answer).get("error") or "")
+
+
+def _args(extender: Extender, pod: Manifest, nodes: Sequence[Manifest]) -> Manifest:
+    names = items = None
+    if extender.node_cache_capable:
+        names = [node["metadata"]["name"] for node in nodes]
+    else:
+        items = {"metadata": {}, "items": [_untyped(node) for node in nodes]}
+    return {"Pod": _untyped(pod), "Nodes": items, "NodeNames": names}
+
+
+def _untyped(obj: Manifest) -> Manifest:
+    """Objects from an informer carry neither kind nor apiVersion."""
+    return {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+
+
+def _fields(answer: Any) -> dict[str, Any]:
+    """Go reads member names without regard to case."""
+    if not isinstance(answer, dict):
+        return {}
+    return {key.lower(): value for key, value in answer.items()}
+
+
+async def _send(
+    session: aiohttp.ClientSession, extender: Extender, verb: str, args: Manifest
+) -> Any:
+    """The decoded answer, or the error as text; only 200 is success, other bodies are not read."""
+    url = f"{extender.url_prefix.rstrip('/')}/{verb}"
+    try:
+        async with session.post(
+            url,
+            data=orjson.dumps(args),
+            headers={"Content-Type": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=extender.http_timeout),
+        ) as answer:
+            if answer.status != 200:
+                return f"failed {verb} with extender at URL {url}, code {answer.status}"
+            return orjson.loads(await answer.read())
+    except TimeoutError:
+        why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    except aiohttp.ClientConnectorError as error:
+        why = f"dial tcp {error.host}:{error.port}: connect: connection refused"
+    except (aiohttp.ClientError, ConnectionError):
+        why = "EOF"
+    except orjson.JSONDecodeError as error:
+        return f"invalid answer: {error}"
+    return f'Post "{url}": {why}'

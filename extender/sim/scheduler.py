@@ -1,0 +1,478 @@
+"""A stand-in for kube-scheduler 1.37, for a cluster of which only the API and the nodes exist.
+
+One pod at a time: in-tree filters, the extenders over HTTP, score, assume; then it binds beside the
+loop while the next pod has its turn. What it writes, and when, is what kube-scheduler writes, for
+that is what Muster sees of it. Not there: preemption (a pod that would preempt waits), the plugins
+that :mod:`extender.sim.podfit` leaves out, native pod groups, sampling of nodes (every node is
+looked at, as percentageOfNodesToScore 100 has it). Equal scores are decided by name, not by chance.
+
+Source: kubernetes ``pkg/scheduler/schedule_one.go``, ``eventhandlers.go``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+import aiohttp
+from msgspec import Struct
+
+from extender.core import api
+from extender.core.errors import ApiError
+from extender.core.objects import Manifest
+from extender.sim import extenders
+from extender.sim.client import Client
+from extender.sim.extenders import Extender
+from extender.sim.intree import Refused, pinned, refuse
+from extender.sim.patches import copy_json
+from extender.sim.podfit import Amounts, Row, Usage, requests
+from extender.sim.schedqueue import EXTENDER, Entry, Queue, Wake
+from extender.sim.store import set_condition, timestamp
+
+#: Finished pods are as good as deleted to kube-scheduler's informer.
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Diagnosis:
+    """Why no node was left for one pod (framework.FitError)."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.refused: dict[str, Refused] = {}
+        self.plugins: set[str] = set()
+        #: What is said of nodes that were not looked at.
+        self.absent = ""
+
+    def message(self) -> str:
+        reasons = Counter(reason for item in self.refused.values() for reason in item.reasons)
+        if self.absent and len(self.refused) < self.nodes:
+            reasons[self.absent] += self.nodes - len(self.refused)
+        text = f"0/{self.nodes} nodes are available:"
+        if reasons:
+            text += f" {_histogram(reasons)}."
+        return f"{text} preemption: 0/{self.nodes} nodes are available: {self._preemption()}."
+
+    def _preemption(self) -> str:
+        hopeful = sum(item.resolvable for item in self.refused.values())
+        reasons = Counter({
+            "No preemption victims found for incoming pod": hopeful,
+            "Preemption is not helpful for scheduling": self.nodes - hopeful,
+        })  # fmt: skip
+        return _histogram(reasons)
+
+
+class Failure(Struct, frozen=True):
+    """The end of a cycle without a node. No ``rejectors``: an error, not a refusal."""
+
+    message: str
+    reason: str = "SchedulerError"
+    rejectors: frozenset[str] = frozenset()
+
+
+class Nominated(Struct, frozen=True):
+    """What a pod that waits for its nominated node may count on there."""
+
+    node: str
+    priority: int
+    amounts: Amounts
+
+
+class Scheduler:
+    """Schedules the pods that name it; ``async with Scheduler(client, entries):`` or :meth:`run`."""
+
+    def __init__(
+        self,
+        client: Client,
+        entries: Iterable[Extender] = (),
+        *,
+        names: Sequence[str] = ("default-scheduler",),
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``names`` are the profiles' schedulerNames; back-offs and ``now`` in seconds."""
+        self.queue = Queue(initial_backoff=initial_backoff, max_backoff=max_backoff)
+        #: What happened so often: attempts, filter, prioritize, bind, bound, and failures by reason.
+        self.counts: Counter[str] = Counter()
+        self._client = client
+        self._entries = tuple(sorted(entries, key=lambda entry: entry.ignorable))
+        self._names = frozenset(names)
+        self._now = now
+        self._pods: dict[str, Manifest] = {}
+        self._usage = Usage()
+        self._assumed: dict[str, str] = {}
+        self._nominated: dict[str, Nominated] = {}
+        self._last_event: dict[str, str] = {}
+        self._unsynced = {api.NODES, api.PODS}
+        self._work = asyncio.Event()
+        self._beside: set[asyncio.Task[None]] = set()
+        self._session: aiohttp.ClientSession | None = None
+        self._main: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Scheduler:
+        self._main = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._main is not None
+        self._main.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._main
+
+    async def run(self) -> None:
+        """Schedule until cancelled; binds that are open are dropped then."""
+        # One connection for every bind that an extender holds open.
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as self._session:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._follow_nodes())
+                    tasks.create_task(self._follow_pods())
+                    tasks.create_task(self._loop())
+            finally:
+                beside = list(self._beside)
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
+
+    # --- what the cluster tells
+
+    async def _follow_nodes(self) -> None:
+        async for kind, nodes in self._client.follow(api.NODES):
+            seen = {node["metadata"]["name"] for node in nodes}
+            if kind == "SYNC":
+                self._unsynced.discard(api.NODES)
+                for row in self._usage.nodes():
+                    if row.name not in seen:
+                        self._see_node(row.name, None)
+            for node in nodes:
+                self._see_node(node["metadata"]["name"], None if kind == "DELETED" else node)
+            self._work.set()
+
+    def _see_node(self, name: str, node: Manifest | None) -> None:
+        row = self._usage.rows.get(name)
+        old = row.node if row else None
+        self._usage.set_node(name, node)
+        for wake in _node_wakes(old, node):
+            self.queue.move(wake, self._now())
+
+    async def _follow_pods(self) -> None:
+        async for kind, pods in self._client.follow(api.PODS, fieldSelector=_UNFINISHED):
+            if kind == "SYNC":
+                self._unsynced.discard(api.PODS)
+                for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in pods}:
+                    self._lose_pod(uid)
+            for pod in pods:
+                if kind == "DELETED":
+                    self._lose_pod(pod["metadata"]["uid"])
+                else:
+                    self._see_pod(pod)
+            self._work.set()
+
+    def _see_pod(self, pod: Manifest) -> None:
+        uid = pod["metadata"]["uid"]
+        old = self._pods.get(uid)
+        self._pods[uid] = pod
+        if pod["spec"].get("nodeName"):
+            known = old is not None and old["spec"].get("nodeName")
+            self._assumed.pop(uid, None)
+            self._nominated.pop(uid, None)
+            self._usage.add(pod)
+            self.queue.remove(uid)
+            self.queue.move(Wake.POD_UPDATE if known else Wake.POD_ADD, self._now())
+        elif pod["spec"].get("schedulerName") in self._names:
+            self._nominate(pod)
+            self.queue.see(pod, self._now())
+
+    def _lose_pod(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._assumed.pop(uid, None)
+        self._nominated.pop(uid, None)
+        self._last_event.pop(uid, None)
+        self.queue.remove(uid)
+        if self._usage.remove(uid):
+            self.queue.move(Wake.POD_DELETE, self._now())
+
+    def _nominate(self, pod: Manifest) -> None:
+        uid, node = pod["metadata"]["uid"], pod.get("status", {}).get("nominatedNodeName")
+        if node and uid not in self._assumed:
+            priority = pod["spec"].get("priority") or 0
+            self._nominated[uid] = Nominated(node, priority, requests(pod))
+        else:
+            self._nominated.pop(uid, None)
+
+    # --- one cycle after the other
+
+    async def _loop(self) -> None:
+        while True:
+            entry = None if self._unsynced else self.queue.pop(self._now())
+            if entry is None:
+                self._work.clear()
+                due = self.queue.next_time()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._work.wait(), None if due is None else max(0.0, due - self._now())
+                    )
+                continue
+            await self._cycle(entry)
+            # The watches must be read between two cycles even where no extender is asked.
+            await asyncio.sleep(0)
+
+    async def _cycle(self, entry: Entry) -> None:
+        pod = entry.pod
+        if "deletionTimestamp" in pod["metadata"] or entry.uid in self._assumed:
+            return
+        self.counts["attempts"] += 1
+        chosen = await self._choose(pod)
+        if isinstance(chosen, Failure):
+            self._fail(entry, chosen)
+        elif entry.uid in self._pods:
+            self._assumed[entry.uid] = chosen
+            self._usage.add(pod, chosen)
+            self._nominated.pop(entry.uid, None)
+            self._spawn(self._bind(entry, chosen))
+
+    async def _choose(self, pod: Manifest) -> str | Failure:
+        """A node for the pod, or why there is none."""
+        rows = self._usage.nodes()
+        if not rows:
+            return Failure("no nodes available to schedule pods", "Unschedulable")
+        diagnosis = Diagnosis(len(rows))
+        wanted = requests(pod)
+        nominated = self._usage.rows.get(pod.get("status", {}).get("nominatedNodeName") or "")
+        if nominated is not None and nominated.node is not None:
+            # An error here is only logged by kube-scheduler; the full pass follows.
+            found, _ = await self._feasible(pod, wanted, [nominated], diagnosis)
+            if found:
+                return found[0].name
+        names = pinned(pod["spec"])
+        if names is not None:
+            rows = [row for row in rows if row.name in names]
+            diagnosis.plugins.add("NodeAffinity")
+            diagnosis.absent = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+        found, error = await self._feasible(pod, wanted, rows, diagnosis)
+        if error:
+            return Failure(error)
+        if not found:
+            return Failure(diagnosis.message(), "Unschedulable", frozenset(diagnosis.plugins))
+        if len(found) == 1:
+            return found[0].name
+        return await self._best(pod, wanted, found)
+
+    async def _feasible(
+        self, pod: Manifest, wanted: Amounts, rows: Sequence[Row], diagnosis: Diagnosis
+    ) -> tuple[list[Row], str]:
+        """Rows that pass both in-tree filters and extenders; an extender's error ends it."""
+        promised = self._promised(pod)
+        found = []
+        for row in rows:
+            refused = refuse(pod, wanted, row, promised.get(row.name, {}))
+            if refused is None:
+                found.append(row)
+            else:
+                diagnosis.refused[row.name] = refused
+                diagnosis.plugins.add(refused.plugin)
+        assert self._session is not None
+        for extender in self._entries:
+            if not found or not extender.filter_verb or not extender.interested(pod):
+                continue
+            self.counts["filter"] += 1
+            nodes = [row.node for row in found if row.node is not None]
+            answer = await extenders.filter_nodes(self._session, extender, pod, nodes)
+            if answer.error:
+                if extender.ignorable:
+                    continue
+                return [], answer.error
+            _note(diagnosis, answer)
+            passed = set(answer.passed)
+            if len(passed) != len(found):
+                diagnosis.plugins.add(EXTENDER)
+            found = [row for row in found if row.name in passed]
+        return found, ""
+
+    def _promised(self, pod: Manifest) -> dict[str, Amounts]:
+        """By node, what other nominated pods of at least this pod's priority will take."""
+        uid, priority = pod["metadata"]["uid"], pod["spec"].get("priority") or 0
+        result: dict[str, Amounts] = {}
+        for other, nominated in self._nominated.items():
+            if other == uid or nominated.priority < priority:
+                continue
+            total = result.setdefault(nominated.node, {})
+            for name, value in nominated.amounts.items():
+                total[name] = total.get(name, Decimal(0)) + value
+        return result
+
+    async def _best(self, pod: Manifest, wanted: Amounts, found: list[Row]) -> str:
+        """The node of the highest score: least allocated (0..100) plus the extenders'."""
+        scores = {row.name: _least_allocated(wanted, row) for row in found}
+        assert self._session is not None
+        for extender in self._entries:
+            if not extender.prioritize_verb or not extender.interested(pod):
+                continue
+            self.counts["prioritize"] += 1
+            nodes = [row.node for row in found if row.node is not None]
+            given = await extenders.prioritize(self._session, extender, pod, nodes)
+            for name, score in given.items():
+                if name in scores:
+                    # MaxNodeScore / MaxExtenderPriority
+                    scores[name] += score * extender.weight * 10
+        return min(scores, key=lambda name: (-scores[name], name))
+
+    # --- beside the cycles
+
+    async def _bind(self, entry: Entry, node: str) -> None:
+        pod = entry.pod
+        error = await self._ask_to_bind(pod, node)
+        if not error:
+            self.counts["bound"] += 1
+            meta = pod["metadata"]
+            text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
+            await self._event(pod, "Normal", "Scheduled", text)
+            return
+        if self._assumed.get(entry.uid) == node:
+            del self._assumed[entry.uid]
+            self._usage.remove(entry.uid)
+            self.queue.move(Wake.POD_DELETE, self._now())
+        self._fail(entry, Failure(error))
+
+    async def _ask_to_bind(self, pod: Manifest, node: str) -> str:
+        assert self._session is not None
+        for extender in self._entries:
+            if not extender.bind_verb or not extender.interested(pod):
+                continue
+            self.counts["bind"] += 1
+            error = await extenders.bind(self._session, extender, pod, node)
+            if error and extender.ignorable:
+                continue
+            return error
+        meta = pod["metadata"]
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta["name"], "uid": meta["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._client.create(
+                api.PODS, meta["namespace"], binding, name=meta["name"], subresource="binding"
+            )
+        except ApiError as error:
+            return error.message
+        return ""
+
+    def _fail(self, entry: Entry, failure: Failure) -> None:
+        """Back to the queue first, then tell: the patch below wakes the pod once more."""
+        self.counts[failure.reason] += 1
+        pod = self._pods.get(entry.uid)
+        if pod is None or pod["spec"].get("nodeName"):
+            return
+        entry.pod = pod
+        self.queue.failed(entry, failure.rejectors, self._now())
+        self._work.set()
+        self._spawn(self._report(pod, failure))
+
+    async def _report(self, pod: Manifest, failure: Failure) -> None:
+        """The FailedScheduling event, the PodScheduled condition, and the nomination's end."""
+        await self._event(pod, "Warning", "FailedScheduling", failure.message)
+        status = copy_json(pod.get("status") or {})
+        changed = set_condition(
+            status,
+            "PodScheduled",
+            "False",
+            timestamp(self._now()),
+            failure.reason,
+            failure.message,
+        )
+        patch: Manifest = {"conditions": status["conditions"]} if changed else {}
+        if status.get("nominatedNodeName"):
+            patch["nominatedNodeName"] = None
+        if not patch:
+            return
+        meta = pod["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": patch}
+        try:
+            await self._client.patch(api.PODS, meta["namespace"], meta["name"], body, "status")
+        except ApiError:
+            # kube-scheduler logs it and goes on: the pod is gone, or is tried again anyway.
+            self.counts["patch failed"] += 1
+
+    async def _event(self, pod: Manifest, kind: str, reason: str, message: str) -> None:
+        """Post a core/v1 Event, unless it is the pod's last one over again."""
+        meta, now = pod["metadata"], timestamp(self._now())
+        if self._last_event.get(meta["uid"]) == message:
+            return
+        self._last_event[meta["uid"]] = message
+        source = pod["spec"].get("schedulerName", "")
+        body = {
+            "metadata": {"generateName": f"{meta['name']}."},
+            "involvedObject": {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "namespace": meta["namespace"],
+                "name": meta["name"],
+                "uid": meta["uid"],
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": source},
+            "reportingComponent": source,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self._client.create(api.EVENTS, meta["namespace"], body)
+        except ApiError:
+            self.counts["event failed"] += 1
+
+    def _spawn(self, steps: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(steps)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+
+def _note(diagnosis: Diagnosis, answer: extenders.Filtered) -> None:
+    for name, text in answer.failed.items():
+        diagnosis.refused[name] = Refused(EXTENDER, (text,), resolvable=True)
+    for name, text in answer.unresolvable.items():
+        diagnosis.refused[name] = Refused(EXTENDER, (text,))
+
+
+def _histogram(reasons: Counter[str]) -> str:
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
+
+
+def _least_allocated(wanted: Amounts, row: Row) -> int:
+    """Mean free percentage after placement over what the pod asks for (pod count apart)."""
+    names = [name for name, value in wanted.items() if value > 0 and name != "pods"]
+    if not names:
+        return 0
+    shares = [(row.free(name) - wanted[name]) * 100 // row.allocatable[name] for name in names]
+    return int(sum(shares) // len(names))
+
+
+def _node_wakes(old: Manifest | None, new: Manifest | None) -> list[Wake]:
+    """Which changes of a node kube-scheduler takes for events; heartbeats are none."""
+    if old is None or new is None:
+        if old is new:
+            return []
+        return [Wake.NODE_ADD if old is None else Wake.NODE_DELETE]
+    before, after = _parts(old), _parts(new)
+    return [wake for wake in before if before[wake] != after[wake]]
+
+
+def _parts(node: Manifest) -> dict[Wake, list[Any]]:
+    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    conditions = [(item["type"], item["status"]) for item in status.get("conditions") or ()]
+    return {
+        Wake.NODE_ALLOCATABLE: [status.get("allocatable")],
+        Wake.NODE_LABELS: [meta.get("labels")],
+        Wake.NODE_TAINTS: [spec.get("taints"), spec.get("unschedulable")],
+        Wake.NODE_OTHER: [meta.get("annotations"), conditions],
+    }
