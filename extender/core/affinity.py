@@ -60,8 +60,8 @@ class _Effect(Struct, frozen=True):
     #: Topology keys of its own anti-affinity terms that speak of the tracked shape.
     repels: tuple[str, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.attracts or self.repelled or self.repels)
+
+_NONE = _Effect(attracts=False, repelled=(), repels=())
 
 
 class AffinityTracker:
@@ -77,13 +77,18 @@ class AffinityTracker:
         self._effects: dict[PodShape, _Effect] = {}
         self._first_may_start = bool(shape.affinity) and self._attracts(shape)
 
-    def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
-        """``count`` pods of the shape ``other`` came to the row (went, if negative)."""
+    def minds(self, other: PodShape) -> bool:
+        """Whether a term of either side speaks of the other."""
         effect = self._effects.get(other)
         if effect is None:
             effect = self._effects[other] = self._effect(other)
-        if not effect:
+        return bool(effect.attracts or effect.repelled or effect.repels)
+
+    def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
+        """``count`` pods of the shape ``other`` came to the row (went, if negative)."""
+        if not self.minds(other):
             return
+        effect = self._effects[other]
         if effect.attracts:
             for domains in self._affinity:
                 domains.add(row, count)
@@ -108,6 +113,8 @@ class AffinityTracker:
 
     def _effect(self, other: PodShape) -> _Effect:
         shape, spaces = self._shape, self._namespaces
+        if not (shape.affinity or shape.anti_affinity or other.anti_affinity):
+            return _NONE
         return _Effect(
             attracts=bool(shape.affinity) and self._attracts(other),
             repelled=tuple(

@@ -8,8 +8,9 @@ faults, 429, 5xx) and reports everything else as it is.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import dataclass_transform
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from extender.core import objects as o
 from extender.core.api import Resource
@@ -25,6 +26,8 @@ class Lane(IntEnum):
     STATUS = 4
 
 
+# mypy does not see that msgspec's subclasses inherit ``frozen``.
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Command(Struct, frozen=True, tag=True):
     """Base of every command."""
 

@@ -6,12 +6,16 @@ that a log of (now, event) replays exactly.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import dataclass_transform
+
+from msgspec import Struct, field
 
 from extender.core import objects as o
 from extender.core.api import Resource
 
 
+# mypy does not see that msgspec's subclasses inherit ``frozen``.
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Event(Struct, frozen=True, tag=True):
     """Base of every event; ``tag`` names the type in a recorded log."""
 

@@ -151,6 +151,8 @@ class JobStep(Struct, frozen=True):
     notices: tuple[tuple[str, str, str], ...] = ()
     #: Look again at this time at the latest.
     wake_at: float | None = None
+    #: Annotations to merge into the job before anything is deleted; None when right already.
+    annotations: dict[str, str] | None = None
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 
@@ -164,7 +166,8 @@ class JobKind(Protocol):
         self, job: Manifest, pods: Sequence[Pod], services: frozenset[str], now: float
     ) -> JobStep:
         """Compare the job with its pods and services (those it owns). Never raises for bad input:
-        an invalid job gets its condition and a notice instead."""
+        an invalid job gets its condition and a notice instead.
+        """
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:
         """The pod of one replica, complete but for scheduler name, pin and Muster's own marks."""

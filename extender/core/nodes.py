@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from extender.core.errors import QuantityError
 from extender.core.framework import BoolArray
 from extender.core.objects import Node, Resources, Taint
 from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
@@ -21,6 +22,10 @@ CodeArray = NDArray[np.int32]
 
 #: Columns that every cluster has; those of extended resources follow in the order of appearance.
 BASE_RESOURCES = (CPU, MEMORY, STORAGE, PODS)
+
+#: More than any node has of anything (4 PiB in bytes). Columns hold no more of one pod, and less
+#: of a node, so that 2,000 pods on a row cannot overflow and a larger request fits nowhere.
+CEILING = 2**52
 
 
 class Column(Struct, frozen=True):
@@ -147,7 +152,7 @@ class NodeTable:
             self._column(name)
         vector = np.zeros(len(self.columns), np.int64)
         for name, value in requests:
-            vector[self.columns[name]] = value
+            vector[self.columns[name]] = min(value, CEILING)
         return vector
 
     def view(self) -> NodeView:
@@ -157,12 +162,15 @@ class NodeTable:
         return self._view
 
     def _fill(self, row: int, allocatable: Resources) -> None:
-        where = "status.allocatable"
-        values = read_units(allocatable, where)
+        try:
+            values = read_units(allocatable, "status.allocatable")
+        except QuantityError:
+            self._sources[row] = ()  # the same text again is the same error again
+            raise
         for name in values:
             self._column(name)
         for name, value in values.items():
-            self.allocatable[row, self.columns[name]] = value
+            self.allocatable[row, self.columns[name]] = min(value, CEILING - 1)
 
     def _new_row(self, name: str) -> int:
         if self._dead:

@@ -10,7 +10,7 @@ scheduling.x-k8s.io/v1alpha1, scheduling.k8s.io/v1beta1.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, dataclass_transform
 
 from msgspec import Struct, field
 
@@ -20,6 +20,8 @@ Quantity = str | int | float
 Resources = dict[str, Quantity]
 
 
+# mypy does not see that msgspec's subclasses inherit ``frozen``.
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class ApiStruct(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of every decoded object."""
 

@@ -19,6 +19,10 @@ class PortTracker:
         self._ports = shape.host_ports
         self._taken = np.zeros((len(self._ports), view.rows), np.int32)
 
+    def minds(self, other: PodShape) -> bool:
+        """Whether pods of the shape ``other`` hold any host port."""
+        return bool(other.host_ports)
+
     def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
         """``count`` pods of the shape ``other`` came to the row (went, if negative)."""
         if other.host_ports:

@@ -142,4 +142,4 @@ class Refusal(Struct, frozen=True):
 
 def refuse(code: Code, rest: Iterable[Reason] = (), **params: str | int) -> Refusal:
     """A refusal whose headline is ``code``."""
-    return Refusal((Reason.of(code, **params), *rest))
+    return Refusal((Reason(code, tuple(params.items())), *rest))

@@ -17,7 +17,7 @@ from extender.core.affinity import AffinityTracker
 from extender.core.cluster import Cluster
 from extender.core.explain import explain
 from extender.core.framework import BoolArray
-from extender.core.nodes import IntArray
+from extender.core.nodes import CEILING, IntArray
 from extender.core.ports import PortTracker
 from extender.core.reasons import Reason
 from extender.core.shape import PodShape
@@ -31,6 +31,9 @@ MOST = 2**31 - 1
 
 class Tracker(Protocol):
     """What other pods mean to one shape, kept current as they come and go."""
+
+    def minds(self, other: PodShape) -> bool:
+        """Whether pods of the shape ``other`` count at all."""
 
     def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
         """``count`` pods came to the row (went, if negative), ``leaving`` of them on the way out."""
@@ -121,7 +124,7 @@ class Snapshot:
                 self.allocatable = np.hstack([self.allocatable, zeros])
         vector = np.zeros(len(self.resources), np.int64)
         for name, value in shape.requests:
-            vector[self.resources[name]] = value
+            vector[self.resources[name]] = min(value, CEILING)
         return vector
 
     def capacity(self, shape: PodShape) -> IntArray:
@@ -180,11 +183,13 @@ class Snapshot:
             trackers.append(SpreadTracker(self.view, shape))
         if shape.spread or shape.affinity:
             self.cluster.followers = True
-        leaving = {(other, row): n for other, rows in self._leaving for row, n in rows.items()}
         for tracker in trackers:
+            leaving = dict(self._leaving) if shape.spread else {}
             for other, rows in self._pods:
-                for row, count in rows.items():
-                    tracker.add(other, row, count, leaving=leaving.get((other, row), 0))
+                if tracker.minds(other):
+                    gone = leaving.get(other, {})
+                    for row, count in rows.items():
+                        tracker.add(other, row, count, leaving=gone.get(row, 0))
             for other, row, count in self._journal:
                 tracker.add(other, row, count)
         return trackers

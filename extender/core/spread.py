@@ -56,15 +56,21 @@ class SpreadTracker:
         self._constraints = [_Constraint(view, shape, each, labelled) for each in shape.spread]
         self._selected: dict[PodShape, tuple[int, ...]] = {}
 
+    def minds(self, other: PodShape) -> bool:
+        """Whether a constraint counts pods of the shape ``other``."""
+        indexes = self._selected.get(other)
+        if indexes is None:
+            indexes = self._selected[other] = self._selecting(other)
+        return bool(indexes)
+
     def add(self, other: PodShape, row: int, count: int, *, leaving: int = 0) -> None:
         """``count`` pods of the shape ``other`` came to the row (went, if negative).
 
         Those of them that are being deleted (``leaving``) do not count.
         """
-        indexes = self._selected.get(other)
-        if indexes is None:
-            indexes = self._selected[other] = self._selecting(other)
-        for index in indexes:
+        if not self.minds(other):
+            return
+        for index in self._selected[other]:
             constraint = self._constraints[index]
             if constraint.counted[row]:
                 constraint.counts[constraint.codes[row]] += count - leaving

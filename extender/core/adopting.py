@@ -1,0 +1,146 @@
+"""Failover: what a new leader does with plans it finds, and what an old leader may still send.
+
+There is no fencing token. A new leader re-stamps the plans it adopts with its epoch (their
+resourceVersion changes, so a late write of the old leader conflicts) and voids those of an older
+epoch that appear later. Members are re-nominated before anything about them is decided anew, which
+changes their pods, so that a late Binding of the old leader answers 409.
+"""
+
+from __future__ import annotations
+
+from extender.core import commands as c
+from extender.core import events as e
+from extender.core import releasing
+from extender.core.api import GANG_PLANS
+from extender.core.events import Done
+from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
+from extender.core.record import DONE, PLANNED, VOID, PlanRecord, decode, record_name
+from extender.core.shape import PodShape
+from extender.core.state import State
+
+
+def plan_seen(s: State, event: e.PlanSeen) -> None:
+    """A plan record was added or changed: by this replica, by another, or by a user."""
+    record = decode(event.raw)
+    if record is None:
+        s.count("unreadable_plans")
+        return
+    name = event.raw["metadata"]["name"]
+    if name != record_name(record.key):
+        s.count("forged_plans")
+        return
+    s.records[record.key.namespace, name] = record
+    gang = s.gangs.get(record.key)
+    if gang is not None and not gang.record_in_flight:
+        gang.record_version = record.resource_version
+    if s.leading and record.state == PLANNED and record.epoch < s.epoch:
+        _void(s, record)
+
+
+def plan_gone(s: State, event: e.PlanGone) -> None:
+    """A plan record was deleted; what it promised is in the pods, or is written again."""
+    record = s.records.get((event.namespace, event.name))
+    if record is not None and record.uid == event.uid:
+        del s.records[event.namespace, event.name]
+        owner = s.gangs.get(record.key)
+        if owner is not None:
+            owner.record_version = ""
+
+
+def gained(s: State, event: e.LeaderGained, now: float) -> None:
+    """This replica leads from now on: adopt every plan that still stands."""
+    s.leading, s.epoch = True, event.epoch
+    s.forget_commands()
+    for gang in s.gangs.values():
+        _reset(s, gang, "leadership changed")
+    by_key = {record.key: record for record in s.records.values()}
+    for key in sorted(by_key):
+        found = s.gangs.get(key)
+        if found is not None and found.uid == by_key[key].group_uid:
+            _adopt(s, found, by_key[key], now)
+    for job in s.jobs.values():
+        job.in_flight.clear()
+        job.dirty = True
+
+
+def lost(s: State) -> None:
+    """This replica leads no more: it keeps watching, and promises nothing."""
+    s.leading = False
+    for gang in s.gangs.values():
+        _reset(s, gang, "this replica does not lead any more")
+    for token in list(s.binds):
+        del s.binds[token]
+        s.send(c.Answer(token, "this replica does not lead any more"))
+    for key in [k for k in s.cluster.reserved_keys if k.startswith("plain ")]:
+        s.cluster.release(key)
+    s.forget_commands()
+
+
+def _reset(s: State, gang: Gang, why: str) -> None:
+    """Back to what the API server itself shows of the gang."""
+    for slot in list(gang.members.values()):
+        s.reject(slot, why)
+        if slot.state in UNPLACED or s.cluster.row_of_pod(slot.uid) is None:
+            s.unassign(gang, slot)
+        if slot.state in (Member.CREATING, Member.WANTED):
+            # A replica that does not exist: wanted again once its job has been looked at.
+            s.discharge(gang, slot, why)
+        elif slot.state in UNPLACED or (
+            slot.state == Member.BOUND and s.cluster.row_of_pod(slot.uid) is None
+        ):
+            gang.move(slot, Member.HELD)
+            slot.deleting = False
+    gang.stage = Stage.WAITING
+    gang.record_in_flight = gang.status_in_flight = False
+    gang.not_before = 0.0
+    gang.refused_at = -1
+    gang.dirty = True
+
+
+def _adopt(s: State, gang: Gang, record: PlanRecord, now: float) -> None:
+    gang.attempt = max(gang.attempt, record.attempt)
+    gang.record_version = record.resource_version
+    gang.was_whole = record.state == DONE
+    if record.state != PLANNED:
+        return
+    for planned in record.members:
+        slot = gang.members.get(planned.name)
+        if slot is None and not planned.uid and gang.job is not None:
+            slot = Slot(planned.name, planned.role, Member.WANTED, remade=True)
+            s.enroll(gang, slot)
+        row = s.cluster.row_of(planned.node)
+        fits = row is not None and slot is not None and slot.state in UNPLACED
+        if not fits or slot is None or planned.uid not in ("", slot.uid):
+            continue
+        slot.hint = planned.node
+        slot.shape = slot.shape or _role_shape(gang, planned.role)
+        if slot.shape is not None and slot.pinned in ("", planned.node):
+            s.assign(gang, slot, planned.node)
+    s.count("adopted_plans")
+    if any(slot.node for slot in gang.unplaced()):
+        releasing.write(s, gang, PLANNED)
+
+
+def _role_shape(gang: Gang, task: str) -> PodShape | None:
+    """A replica that does not exist looks like those of its role that do."""
+    peers = (m for m in gang.members.values() if m.task == task and m.shape is not None)
+    first = min(peers, key=lambda m: m.name, default=None)
+    return first.shape if first is not None else None
+
+
+def _void(s: State, record: PlanRecord) -> None:
+    """A plan of an older epoch appeared after this leader's takeover: it promises nothing."""
+    s.count("voided_plans")
+    name = record_name(record.key)
+    body = {
+        "metadata": {"resourceVersion": record.resource_version},
+        "spec": {"state": VOID, "epoch": s.epoch},
+    }
+
+    def then(done: Done, now: float) -> None:
+        owner = s.gangs.get(record.key)
+        if done.ok and done.object is not None and owner is not None:
+            owner.record_version = done.object["metadata"]["resourceVersion"]
+
+    id_ = s.next_id(then)
+    s.send(c.Patch(id_, c.Lane.PLAN, GANG_PLANS, record.key.namespace, name, body))

@@ -1,0 +1,165 @@
+"""The view that the HTTP verbs read: pure functions of the published state and the request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from extender.core import inspecting
+from extender.core.errors import InvalidObject
+from extender.core.events import FilterAsked
+from extender.core.framework import Victim
+from extender.core.gang import Gang, Member, Slot
+from extender.core.identity import membership
+from extender.core.ingest import MARK
+from extender.core.objects import Manifest, Pod
+from extender.core.reasons import Code, Reason, Refusal
+from extender.core.reporting import held_message
+from extender.core.shape import PodShape, pinned_node, shape_of
+from extender.core.state import State
+from extender.core.verdict import FilterAnswer
+
+#: extender/v1 MaxExtenderPriority.
+MAX_SCORE = 10
+
+#: States in which kube-scheduler may have the planned node.
+_OPEN = frozenset({Member.CREATING, Member.RELEASED, Member.ARRIVED, Member.BINDING, Member.BOUND})
+
+
+class StateView:
+    """Reads the state between steps; handlers run on the loop's own thread, so nothing tears."""
+
+    def __init__(self, state: State, ready: Callable[[], bool]) -> None:
+        """``ready``: whether caches are synced and kernels compiled."""
+        self._s = state
+        self._ready = ready
+
+    def leads(self) -> bool:
+        """Whether this replica holds the lease."""
+        return self._s.leading
+
+    def ready(self) -> bool:
+        """Whether this replica may be asked at all (a standby is ready too)."""
+        return self._ready()
+
+    def filter(self, pod: Pod, names: Sequence[str]) -> FilterAnswer:
+        """Members: the planned node or none. Others: all but where capacity is reserved."""
+        s, uid = self._s, pod.metadata.uid
+        known = s.slots.get((pod.metadata.namespace, pod.metadata.name))
+        if known is not None and known[1].uid in ("", uid):
+            return _member(s, *known, pod, names)
+        if (fault := s.faults.get(uid)) is not None:
+            return FilterAnswer((), MARK + fault.render())
+        claim = membership(pod)
+        if isinstance(claim, Refusal):
+            return FilterAnswer((), MARK + claim.render())
+        if claim is None or pod.spec.scheduler_name not in s.rules.scheduler_names:
+            return _plain(s, pod, names)
+        return FilterAnswer((), MARK + Reason.of(Code.UNKNOWN_POD).render())
+
+    def prioritize(self, pod: Pod, names: Sequence[str]) -> Sequence[int]:
+        """The planned node gets the maximum; pods of no group are left to kube-scheduler."""
+        known = self._s.slots.get((pod.metadata.namespace, pod.metadata.name))
+        planned = known[1].node if known is not None else ""
+        return [MAX_SCORE if planned and name == planned else 0 for name in names]
+
+    def preempt(
+        self, pod: Pod, victims: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        """Nodes where no victim would break a running gang below its minimum (S7)."""
+        s = self._s
+        if (pod.metadata.namespace, pod.metadata.name) in s.slots or membership(pod) is not None:
+            # No plan lists victims yet: a gang is never placed by kube-scheduler's preemption.
+            return {}
+        try:
+            shape = shape_of(pod)
+        except InvalidObject:
+            return {}
+        return {node: uids for node, uids in victims.items() if _evictable(s, shape, uids)}
+
+    def state(self) -> Manifest:
+        """JSON of ``/debug/state``."""
+        return inspecting.state(self._s)
+
+    def gangs(self) -> list[Manifest]:
+        """JSON of ``/debug/gangs``."""
+        return [inspecting.gang(self._s, self._s.gangs[key]) for key in sorted(self._s.gangs)]
+
+    def gang(self, namespace: str, name: str) -> Manifest | None:
+        """JSON of one gang; of several kinds that share the name, the first in key order."""
+        for key in sorted(self._s.gangs):
+            if (key.namespace, key.name) == (namespace, name):
+                return inspecting.gang(self._s, self._s.gangs[key])
+        return None
+
+    def nodes(self) -> list[Manifest]:
+        """JSON of ``/debug/nodes``."""
+        return inspecting.nodes(self._s)
+
+    def plans(self) -> list[Manifest]:
+        """JSON of ``/debug/plan``."""
+        return inspecting.plans(self._s)
+
+
+def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) -> FilterAnswer:
+    uid = pod.metadata.uid
+    if not slot.node or slot.state not in _OPEN or slot.deleting:
+        message = MARK + slot.fault.render() if slot.fault else held_message(s, gang)
+        return FilterAnswer((), message)
+    offered = slot.node in names
+    alone = len(names) == 1 and names[0] in (
+        pod.status.nominated_node_name,
+        pinned_node(pod.spec),
+    )
+    event = FilterAsked(uid, full=not alone, planned_offered=offered)
+    elsewhere = (
+        f"{MARK}gang {gang.key}: {Reason.of(Code.PLANNED_ELSEWHERE, node=slot.node).render()}"
+    )
+    return FilterAnswer((slot.node,) if offered else (), elsewhere, event=event)
+
+
+def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
+    """Let a pod of no group through, but not onto capacity that a plan holds (S9)."""
+    reserved = s.cluster.reserved
+    rows = np.flatnonzero(reserved.any(axis=1))
+    if not len(rows):
+        return FilterAnswer(names)
+    try:
+        shape = shape_of(pod)
+    except InvalidObject as error:
+        return FilterAnswer((), MARK + str(error))
+    asked = s.cluster.nodes.vector(shape.requests)
+    needed = asked > 0
+    free = s.cluster.allocatable[rows] - s.cluster.used[rows] - reserved[rows]
+    short = (free[:, needed] < asked[needed]).any(axis=1)
+    taken = {s.cluster.name_of(int(row)) for row in rows[short]}
+    if not taken:
+        return FilterAnswer(names)
+    message = MARK + Reason.of(Code.RESERVED, group="that is being placed").render()
+    return FilterAnswer([name for name in names if name not in taken], message)
+
+
+def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
+    """All of a node's victims, taken together: each gang must stay at or above its minimum."""
+    hit: list[tuple[Gang, Slot]] = []
+    for uid in uids:
+        known = s.slots.get(s.uids.get(uid, ("", "")))
+        if known is not None:
+            hit.append(known)
+    loss = Counter(gang.key for gang, _ in hit)
+    victims = [
+        Victim(
+            uid=slot.uid,
+            namespace=gang.key.namespace,
+            name=slot.name,
+            priority=gang.priority,
+            priority_class=gang.priority_class,
+            group=str(gang.key),
+            remaining=gang.placed() - loss[gang.key],
+            min_member=gang.min_member,
+        )
+        for gang, slot in hit
+    ]
+    return bool(s.session.evictable(preemptor, victims).all()) if victims else True

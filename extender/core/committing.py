@@ -1,0 +1,278 @@
+"""The barrier at /bind, the commit, and what follows when a part of it fails.
+
+I1: a member's Binding is sent only if, with those sent in the same commit and those bound
+already, minMember (and every minTaskMember) is reached.
+"""
+
+from __future__ import annotations
+
+from extender.core import commands as c
+from extender.core import events as e
+from extender.core import releasing
+from extender.core.errors import InvalidObject
+from extender.core.events import Done
+from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.ingest import note_refused, plain_key
+from extender.core.objects import Pod
+from extender.core.reasons import Code, Reason, refuse
+from extender.core.shape import shape_of
+from extender.core.snapshot import Snapshot
+from extender.core.state import HeldBind, State
+
+#: A Binding that loses its precondition is tried again with the pod's new version this often.
+BIND_TRIES = 8
+
+
+def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
+    """kube-scheduler wants a pod bound: a member joins the barrier, a plain pod is bound."""
+    known = s.slots.get((event.namespace, event.name))
+    if known is None or known[1].uid != event.uid:
+        held = HeldBind(event.token, event.namespace, event.name, event.uid, event.node, now)
+        s.binds[event.token] = held
+        s.send(c.WakeAt(now + s.rules.bind_timeout))
+        return
+    gang, slot = known
+    s.reject(slot, "asked again")
+    if slot.state in PLACED and slot.node == event.node:
+        s.send(c.Answer(event.token))
+    elif slot.node != event.node or slot.deleting:
+        where = f"it is planned on {slot.node}" if slot.node else "it is not planned"
+        s.send(c.Answer(event.token, f"gang {gang.key}: not on {event.node}: {where}"))
+    else:
+        slot.token = event.token
+        s.tokens[event.token] = (event.namespace, event.name)
+        gang.progress_at = now
+        gang.dirty = True
+        if slot.state != Member.BINDING:
+            gang.move(slot, Member.ARRIVED)
+
+
+def bind_abandoned(s: State, event: e.BindAbandoned, now: float) -> None:
+    """The caller is gone: an arrival without a connection does not count."""
+    s.binds.pop(event.token, None)
+    where = s.tokens.pop(event.token, None)
+    known = s.slots.get(where) if where is not None else None
+    if known is None or known[1].token != event.token:
+        return
+    gang, slot = known
+    slot.token = None
+    if slot.state == Member.ARRIVED:
+        gang.move(slot, Member.RELEASED)
+        slot.released_at = now
+        gang.dirty = True
+
+
+def plain_binds(s: State, now: float) -> None:
+    """Bind pods of no group, once the watch has shown them; refuse what is reserved."""
+    for token, held in list(s.binds.items()):
+        known = s.slots.get((held.namespace, held.name))
+        if known is not None and known[1].uid == held.uid:
+            del s.binds[token]
+            bind_asked(s, e.BindAsked(token, held.namespace, held.name, held.uid, held.node), now)
+            continue
+        pod = s.plain.get(held.uid)
+        if pod is not None:
+            del s.binds[token]
+            _bind_plain(s, held, pod)
+        elif now - held.since >= s.rules.bind_timeout:
+            del s.binds[token]
+            s.send(c.Answer(token, "the pod is not known to the API server's watch"))
+
+
+def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
+    """Bind a plain pod unless that would take what a plan holds (checked again after /filter)."""
+    row = s.cluster.row_of(held.node)
+    try:
+        shape = shape_of(pod)
+    except InvalidObject as error:
+        s.send(c.Answer(held.token, str(error)))
+        return
+    if row is None:
+        s.send(c.Answer(held.token, f"node {held.node} does not exist"))
+        return
+    if s.cluster.reserved[row].any() and Snapshot(s.cluster).capacity(shape)[row] < 1:
+        s.count("plain_binds_refused")
+        s.send(c.Answer(held.token, Reason.of(Code.RESERVED, group="a planned gang").render()))
+        return
+    key = plain_key(held.uid)
+    s.cluster.reserve(key, shape, row)
+
+    def then(done: Done, now: float) -> None:
+        if done.ok:
+            s.send(c.Answer(held.token))
+        else:
+            s.cluster.release(key)
+            s.send(c.Answer(held.token, f"{done.code} {done.reason}: {done.message}"))
+
+    s.send(
+        c.Bind(
+            s.next_id(then),
+            held.namespace,
+            held.name,
+            held.uid,
+            pod.metadata.resource_version,
+            held.node,
+        )
+    )
+
+
+def barrier(s: State, gang: Gang, now: float) -> None:
+    """Commit if those that have arrived make the gang whole; nothing is sent before that."""
+    arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
+    if not arrived or gang.stage == Stage.WRITING:
+        return
+    if not gang.satisfied(Member.ARRIVED, Member.BINDING):
+        return
+    if not gang.satisfied() and not _valid(s, gang, arrived, now):
+        return
+    if gang.stage == Stage.RELEASED:
+        gang.stage = Stage.COMMITTING
+    for slot in sorted(arrived, key=lambda m: m.name):
+        gang.move(slot, Member.BINDING)
+        slot.bind_tries = 0
+        _bind(s, gang, slot)
+
+
+def check_rows(s: State, gang: Gang, now: float) -> None:
+    """Rows changed under a plan: members that no longer fit there are planned again (S5)."""
+    hit = [m for m in gang.unplaced() if m.node in s.touched and m.state != Member.BINDING]
+    if hit:
+        _evict_misfits(s, gang, hit, now)
+
+
+def _valid(s: State, gang: Gang, arrived: list[Slot], now: float) -> bool:
+    """Look at every planned place once more before the first Binding of a commit."""
+    return not _evict_misfits(s, gang, arrived, now)
+
+
+def _evict_misfits(s: State, gang: Gang, slots: list[Slot], now: float) -> bool:
+    """Unplan members whose place does not hold any more; True if there were any."""
+    view = Snapshot(s.cluster)
+    misfits = []
+    for slot in slots:
+        row = s.cluster.row_of(slot.node)
+        if row is None or slot.shape is None:
+            misfits.append(slot)
+            continue
+        mark = view.checkpoint()
+        view.remove(slot.shape, row)
+        if not view.feasible(slot.shape)[row]:
+            misfits.append(slot)
+        else:
+            view.rollback(mark)
+    for slot in misfits:
+        s.count("replanned_members")
+        node = slot.node
+        s.unassign(gang, slot)
+        s.reject(slot, f"node {node} changed; the member is planned again")
+        if slot.state not in (Member.WANTED, Member.CREATING):
+            gang.move(slot, Member.HELD)
+    if misfits:
+        gang.dirty = True
+        gang.refused_at = -1
+    return bool(misfits)
+
+
+def _bind(s: State, gang: Gang, slot: Slot) -> None:
+    uid, node = slot.uid, slot.node
+
+    def then(done: Done, now: float) -> None:
+        if slot.uid == uid and s.slots.get((gang.key.namespace, slot.name), (0, 0))[1] is slot:
+            _bound(s, gang, slot, node, done, now)
+
+    s.send(c.Bind(s.next_id(then), gang.key.namespace, slot.name, uid, slot.resource_version, node))
+
+
+def _bound(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
+    gang.dirty = True
+    gang.progress_at = now
+    if done.ok:
+        if slot.state == Member.BINDING:
+            gang.move(slot, Member.BOUND)
+        if slot.token is not None:
+            s.send(c.Answer(slot.token))
+            slot.token = None
+        return
+    if slot.state != Member.BINDING:
+        return
+    s.count("bind_failures")
+    current = done.object or {}
+    meta, spec = current.get("metadata", {}), current.get("spec", {})
+    stale = (
+        done.code == 409
+        and meta.get("uid") == slot.uid
+        and not spec.get("nodeName")
+        and not meta.get("deletionTimestamp")
+    )
+    if stale and slot.bind_tries < BIND_TRIES:
+        slot.bind_tries += 1
+        slot.resource_version = meta["resourceVersion"]
+        _bind(s, gang, slot)
+    elif done.code == 0 and s.leading and slot.bind_tries < BIND_TRIES:
+        # Not known whether it took effect; asking again with the same uid is safe.
+        slot.bind_tries += 1
+        _bind(s, gang, slot)
+    else:
+        why = f"{done.code} {done.reason}: {done.message}"
+        s.reject(slot, why)
+        gang.move(slot, Member.RELEASED)
+        slot.released_at = now
+        if done.code in (403, 422):
+            note_refused(s, gang, slot, why, now)
+
+
+def settle(s: State, gang: Gang, now: float) -> None:
+    """Let time do its part: tell released members again, give up, roll back."""
+    if gang.stage == Stage.WRITING:
+        return
+    if gang.satisfied() and gang.stage != Stage.WAITING:
+        releasing.finish(s, gang)
+    rules = s.rules
+    quiet = now - gang.progress_at
+    on_way = [m for m in gang.members.values() if m.state == Member.RELEASED]
+    idle = rules.pod_max_backoff + rules.arrival_slack
+    if gang.stage == Stage.RELEASED:
+        held = any(m.state == Member.ARRIVED for m in gang.members.values())
+        if quiet >= idle and (held or on_way):
+            why = f"{len(on_way)} of its pods did not reach the barrier"
+            releasing.abort(s, gang, why, now)
+            return
+    for slot in on_way:
+        wait = min(rules.pod_max_backoff * 2.0**slot.tries, 60.0) + 1.0
+        if quiet >= rules.pod_max_backoff + 1.0 and now - slot.released_at >= wait:
+            releasing.again(s, gang, slot, now)
+    if on_way:
+        s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
+    _partial(s, gang, now)
+
+
+def _partial(s: State, gang: Gang, now: float) -> None:
+    """A commit that cannot be completed: after one deadline roll back, or be Partial and say so."""
+    placed = gang.placed()
+    if gang.satisfied() or not placed or gang.was_whole:
+        gang.partial_since = None
+        gang.partial = False
+        return
+    if any(m.node for m in gang.unplaced()) or gang.partial:
+        return
+    if gang.partial_since is None:
+        gang.partial_since = now
+    if now - gang.partial_since < s.rules.plan_deadline:
+        s.send(c.WakeAt(gang.partial_since + s.rules.plan_deadline))
+        return
+    bound = [m for m in gang.members.values() if m.state == Member.BOUND]
+    removable = all(m.remade or gang.may_delete for m in bound)
+    s.count("gangs_rolled_back")
+    if removable and bound:
+        for slot in bound:
+            s.delete_pod(gang, slot)
+        releasing.abort(s, gang, "the rest of it could not be placed", now)
+    else:
+        gang.partial = True
+        gang.refusal = refuse(
+            Code.PARTIAL,
+            gang.refusal.reasons if gang.refusal else (),
+            bound=placed,
+            want=gang.min_member,
+        )
+    gang.partial_since = None

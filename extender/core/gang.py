@@ -1,0 +1,223 @@
+"""A gang and its members: what the coordinator knows of them, and the counts that decide.
+
+::
+
+    member   WANTED ──create──▶ CREATING ─┐
+             HELD (exists, held) ─────────┼─▶ RELEASED ──/bind──▶ ARRIVED ──▶ BINDING ──▶ BOUND
+                                          │        (planned)                              │
+             FINISHED (Succeeded) ◀── FAILED ◀──────────────────────────────────────────  ┘
+
+    gang     waiting ──plan──▶ WRITING ──written──▶ RELEASED ──first bind──▶ COMMITTING ──▶ done
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from extender.core.api import Resource
+from extender.core.framework import GroupFacts, Replica
+from extender.core.identity import GroupKey, Membership
+from extender.core.objects import Condition
+from extender.core.reasons import Refusal
+
+if TYPE_CHECKING:
+    from extender.core.shape import PodShape
+
+
+class Member(StrEnum):
+    """Where a member stands."""
+
+    WANTED = "Wanted"
+    CREATING = "Creating"
+    HELD = "Held"
+    RELEASED = "Released"
+    ARRIVED = "Arrived"
+    BINDING = "Binding"
+    BOUND = "Bound"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+
+
+#: Members that occupy, or have used and finished with, their place.
+PLACED = frozenset({Member.BOUND, Member.FINISHED})
+#: Members that a plan may still have to place.
+UNPLACED = frozenset(
+    {Member.WANTED, Member.CREATING, Member.HELD, Member.RELEASED, Member.ARRIVED, Member.BINDING}
+)
+
+
+class Stage(IntEnum):
+    """Where an attempt to place the gang stands."""
+
+    WAITING = 0
+    WRITING = 1
+    RELEASED = 2
+    COMMITTING = 3
+
+
+@dataclass(slots=True)
+class Slot:
+    """One member: a pod that exists, or a replica that a job wants."""
+
+    name: str
+    task: str
+    state: Member
+    uid: str = ""
+    resource_version: str = ""
+    shape: PodShape | None = None
+    #: Why its shape cannot be used (bad quantity, another scheduler …).
+    fault: Refusal | None = None
+    #: The planned node; "" without a plan. Whoever sets it also reserves, see State.reserve.
+    node: str = ""
+    #: Node of Muster's own pin (required affinity on metadata.name); it cannot be changed.
+    pinned: str = ""
+    nominated: str = ""
+    #: Where an adopted plan had it; tried first when it is planned.
+    hint: str = ""
+    #: Muster's gate is on the pod.
+    gated: bool = False
+    #: Gates of others: the pod cannot be scheduled whatever Muster does.
+    foreign_gates: bool = False
+    deleting: bool = False
+    #: The pod has a controller that makes it again, or Muster itself does.
+    remade: bool = False
+    replica: Replica | None = None
+    #: The open /bind request, if any.
+    token: int | None = None
+    #: When it was last told to come (seconds), and how often in this attempt.
+    released_at: float = 0.0
+    tries: int = 0
+    #: /filter let this uid through since its release: a later refusal is not about the node.
+    passed: bool = False
+    #: PodScheduled's message when it was released.
+    scheduled_message: str = ""
+    bind_tries: int = 0
+
+
+@dataclass(slots=True)
+class Gang:
+    """A group, its members by pod name, and its current attempt."""
+
+    key: GroupKey
+    #: Of the group's record; "" while none exists.
+    uid: str = ""
+    min_member: int = 1
+    min_task_member: dict[str, int] = field(default_factory=dict)
+    min_resources: dict[str, str | int | float] = field(default_factory=dict)
+    queue: str = ""
+    priority_class: str = ""
+    priority: int = 0
+    created: float = 0.0
+    timeout: float | None = None
+    may_delete: bool = False
+    members: dict[str, Slot] = field(default_factory=dict)
+    #: Pods that name this group and a scheduler without Muster's extender: pod name → scheduler.
+    foreign: dict[str, str] = field(default_factory=dict)
+    #: Members by (task, state); kept by move, add and drop.
+    tally: Counter[tuple[str, Member]] = field(default_factory=Counter)
+    #: False once a look at all members found every unplaced one planned.
+    maybe_loose: bool = True
+    #: Why its record cannot be used, whatever the cluster looks like.
+    fault: Refusal | None = None
+    #: A member's own word for minMember, for a group that has no record yet.
+    claim: Membership | None = None
+    #: The owning job's (resource, namespace, name), when Muster runs it.
+    job: tuple[Resource, str, str] | None = None
+
+    stage: Stage = Stage.WAITING
+    attempt: int = 0
+    #: When the attempt last made progress (release carried out, arrival); seconds.
+    progress_at: float = 0.0
+    not_before: float = 0.0
+    refusal: Refusal | None = None
+    #: capacity_generation that the refusal was decided on; -1 means it must be decided again.
+    refused_at: int = -1
+    waiting_since: float | None = None
+    #: When fewer than min_member but more than none were bound with nothing on its way.
+    partial_since: float | None = None
+    partial: bool = False
+    timed_out: bool = False
+    #: It has been whole in this life of its record: from then on losing a member is no rollback.
+    was_whole: bool = False
+    dirty: bool = True
+
+    #: The plan's record in the API: its resourceVersion, "" when there is none.
+    record_version: str = ""
+    record_uid: str = ""
+    #: What the record's status and conditions say, to write only differences.
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    counts: tuple[int, int, int] = (0, 0, 0)
+    reported_at: float = -1e18
+    status_in_flight: bool = False
+    record_in_flight: bool = False
+    #: A PodGroup is being made for a group that had none.
+    record_wanted: bool = False
+
+    def move(self, slot: Slot, state: Member) -> None:
+        """Change a member's state; the counts follow, so that a barrier costs O(tasks)."""
+        if self.members.get(slot.name) is slot:
+            self.tally[slot.task, slot.state] -= 1
+            self.tally[slot.task, state] += 1
+        slot.state = state
+        self.dirty = True
+
+    def add(self, slot: Slot) -> None:
+        """Make a slot a member."""
+        self.members[slot.name] = slot
+        self.tally[slot.task, slot.state] += 1
+        self.dirty = self.maybe_loose = True
+
+    def drop(self, slot: Slot) -> None:
+        """The slot is a member no more."""
+        if self.members.get(slot.name) is slot:
+            del self.members[slot.name]
+            self.tally[slot.task, slot.state] -= 1
+            self.dirty = True
+
+    def count(self, *states: Member) -> int:
+        """How many members are in one of the states."""
+        return sum(n for (_, state), n in self.tally.items() if state in states)
+
+    def placed(self) -> int:
+        """Members bound, or finished after having been bound."""
+        return self.count(*PLACED)
+
+    def satisfied(self, *more: Member) -> bool:
+        """Whether minMember and minTaskMember hold for members placed or in the states given."""
+        states = PLACED.union(more)
+        if self.count(*states) < self.min_member:
+            return False
+        return all(
+            sum(self.tally[task, state] for state in states) >= least
+            for task, least in self.min_task_member.items()
+        )
+
+    def facts(self) -> GroupFacts:
+        """What plugins may know."""
+        live = (s for s in self.members.values() if s.state != Member.FAILED)
+        return GroupFacts(
+            namespace=self.key.namespace,
+            name=self.key.name,
+            queue=self.queue,
+            priority=self.priority,
+            created=self.created,
+            min_member=self.min_member,
+            min_task_member=self.min_task_member,
+            members=dict(Counter(slot.task for slot in live)),
+            placed=self.placed(),
+        )
+
+    def unplaced(self) -> list[Slot]:
+        """Members that still need a place, in a stable order (task, index, name)."""
+        slots = (s for s in self.members.values() if s.state in UNPLACED and not s.deleting)
+        return sorted(slots, key=slot_order)
+
+
+def slot_order(slot: Slot) -> tuple[str, int, str]:
+    """Replica order for a job's pods; by length then name (p2 before p10) for the others."""
+    index = slot.replica.index if slot.replica else len(slot.name)
+    return (slot.task, index, slot.name)

@@ -1,0 +1,137 @@
+"""Reading a group's record, of any of the three kinds, into its gang."""
+
+from __future__ import annotations
+
+from extender.core import events as e
+from extender.core import objects as o
+from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS, Resource
+from extender.core.gang import Gang
+from extender.core.identity import GroupKey, Membership
+from extender.core.reasons import Code, Refusal, refuse
+from extender.core.state import State
+from extender.core.times import seconds
+
+TIMEOUT_ANNOTATION = f"{MUSTER_GROUP}/schedule-timeout-seconds"
+#: "delete" lets Muster delete the group's bare pods when an attempt is rolled back.
+ROLLBACK_ANNOTATION = f"{MUSTER_GROUP}/rollback"
+#: On a record that Muster made for a group which only labels or annotations named.
+MADE_FOR_ANNOTATION = f"{MUSTER_GROUP}/made-for"
+
+
+def group_seen(s: State, event: e.GroupSeen) -> None:
+    """A group's record was added or changed."""
+    group, meta = event.group, event.group.metadata
+    key = GroupKey(event.resource, meta.namespace, meta.name)
+    gang = s.gang(key)
+    if gang.uid and gang.uid != meta.uid:
+        forget_record(s, gang)
+    gang.uid = meta.uid
+    gang.created = seconds(meta.creation_timestamp)
+    gang.may_delete = meta.annotations.get(ROLLBACK_ANNOTATION) == "delete"
+    gang.timeout = _timeout(meta, group)
+    gang.phase, gang.conditions = group.status.phase, group.status.conditions
+    gang.counts = (group.status.running, group.status.succeeded, group.status.failed)
+    gang.job = _job(s, meta)
+    gang.fault = _read_spec(gang, group)
+    resolve_priority(s, gang)
+    gang.dirty = True
+
+
+def group_gone(s: State, event: e.GroupGone) -> None:
+    """A group's record was deleted: its members wait for one, or go their way."""
+    gang = s.gangs.get(GroupKey(event.resource, event.namespace, event.name))
+    if gang is not None and gang.uid == event.uid:
+        forget_record(s, gang)
+        s.forget_notices(event.uid)
+
+
+def forget_record(s: State, gang: Gang) -> None:
+    """The record is gone: what was planned for its unplaced members is void."""
+    for slot in gang.unplaced():
+        s.unassign(gang, slot)
+        s.reject(slot, f"PodGroup {gang.key} was deleted")
+    fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
+    s.gangs[gang.key] = fresh
+    for slot in fresh.members.values():
+        s.slots[gang.key.namespace, slot.name] = (fresh, slot)
+
+
+def resolve_priority(s: State, gang: Gang) -> None:
+    """The gang's priority: its class, else the cluster's default class, else 0."""
+    if gang.priority_class:
+        gang.priority = s.priority_classes.get(gang.priority_class, gang.priority)
+
+
+def unknown_priority(s: State, gang: Gang) -> Refusal | None:
+    """Refuse a class that does not exist; the two built-in ones always do."""
+    name = gang.priority_class
+    if not name or name in s.priority_classes or name.startswith("system-"):
+        return None
+    return refuse(Code.UNKNOWN_PRIORITY, name=name)
+
+
+def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
+    """The record to make for a group that exists by label or annotation alone."""
+    text = claim.min_available or ""
+    if not text.isdecimal() or int(text) < 1:
+        return refuse(
+            Code.INVALID,
+            field="min-available",
+            value=repr(text),
+            allowed="a whole number of at least 1",
+        )
+    return {
+        "apiVersion": VOLCANO_GROUPS.api_version,
+        "kind": VOLCANO_GROUPS.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "annotations": {MADE_FOR_ANNOTATION: "labels"},
+        },
+        "spec": {"minMember": int(text)},
+    }
+
+
+def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:
+    gang.min_task_member = {}
+    gang.min_resources = {}
+    if isinstance(group, o.NativeGroup):
+        policy = group.spec.scheduling_policy
+        gang.priority_class = group.spec.priority_class_name
+        gang.priority = group.spec.priority or 0
+        least = policy.gang.min_count if policy.gang else 1
+        return _set_min(gang, "spec.schedulingPolicy.gang.minCount", least)
+    gang.min_resources = dict(group.spec.min_resources)
+    if isinstance(group, o.VolcanoGroup):
+        gang.queue = group.spec.queue
+        gang.priority_class = group.spec.priority_class_name
+        gang.min_task_member = dict(group.spec.min_task_member)
+        for task, least in sorted(gang.min_task_member.items()):
+            if least < 0:
+                return _not_allowed(f"spec.minTaskMember[{task}]", least, "at least 0")
+    minimum = group.spec.min_member
+    return _set_min(gang, "spec.minMember", 1 if minimum is None else minimum)
+
+
+def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:
+    gang.min_member = max(1, least)
+    return None if least >= 1 else _not_allowed(field, least, "at least 1")
+
+
+def _not_allowed(field: str, value: object, allowed: str) -> Refusal:
+    return refuse(Code.INVALID, field=field, value=str(value), allowed=allowed)
+
+
+def _timeout(meta: o.Meta, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> float | None:
+    if isinstance(group, o.SigsGroup) and group.spec.schedule_timeout_seconds:
+        return float(group.spec.schedule_timeout_seconds)
+    text = meta.annotations.get(TIMEOUT_ANNOTATION, "")
+    return float(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _job(s: State, meta: o.Meta) -> tuple[Resource, str, str] | None:
+    for owner in meta.owner_references:
+        for resource in s.kinds:
+            if owner.kind == resource.kind and owner.api_version == resource.api_version:
+                return (resource, meta.namespace, owner.name)
+    return None

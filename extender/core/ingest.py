@@ -1,0 +1,307 @@
+"""Pods, nodes and the rest of what the watch shows, applied to the state."""
+
+from __future__ import annotations
+
+from extender.core import events as e
+from extender.core.api import MUSTER_GROUP, NODES, PODS
+from extender.core.errors import InvalidObject
+from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.identity import membership
+from extender.core.objects import Meta, Pod
+from extender.core.reasons import Code, Refusal, refuse
+from extender.core.shape import PodShape, pinned_node, shape_of
+from extender.core.state import State, reservation_key
+
+#: Muster's own scheduling gate, put on by admission (manifests/admission) or by Muster.
+GATE = f"{MUSTER_GROUP}/gang"
+#: On pods that Muster makes: the attempt they were made in.
+PLAN_ANNOTATION = f"{MUSTER_GROUP}/plan"
+#: Patched to wake a pod whose nomination did not.
+WAKE_ANNOTATION = f"{MUSTER_GROUP}/wake"
+#: Opens every message Muster gives to kube-scheduler, which quotes it in PodScheduled.
+MARK = "Muster: "
+
+
+def pod_seen(s: State, pod: Pod, now: float) -> None:
+    """A pod was added or changed."""
+    meta = pod.metadata
+    known = s.slots.get((meta.namespace, meta.name))
+    if known is not None and known[1].uid not in ("", meta.uid):
+        _lost(s, *known, "the pod was replaced by a namesake")
+    claim = membership(pod)
+    shape, fault = _shape(s, pod, known[1] if known else None)
+    _count(s, pod, known)
+    _tell_job(s, pod)
+    if isinstance(claim, Refusal):
+        fault, claim = claim, None
+    if claim is None:
+        if fault is not None and pod.spec.scheduler_name in s.rules.scheduler_names:
+            _fault(s, meta, fault)
+        else:
+            s.faults.pop(meta.uid, None)
+            _plain(s, pod)
+        if known is not None:
+            s.discharge(*known, "the pod belongs to no group any more")
+        return
+    if known is not None and known[0].key != claim.key:
+        s.discharge(*known, "the pod changed its group")
+        known = None
+    gang = s.gang(claim.key)
+    if pod.spec.scheduler_name not in s.rules.scheduler_names:
+        _foreign(s, gang, pod)
+        return
+    slot = gang.members.get(meta.name) or Slot(meta.name, claim.task, Member.HELD)
+    _update(s, gang, slot, pod, shape, fault)
+    _transition(s, gang, slot, pod, now)
+    if claim.min_available is not None:
+        gang.claim = claim
+
+
+def pod_gone(s: State, event: e.PodGone) -> None:
+    """A pod is no longer in the API."""
+    row = s.cluster.row_of_pod(event.uid)
+    if row is not None:
+        s.evidence.forget(s.cluster.name_of(row))
+    s.cluster.remove_pod(event.uid)
+    s.plain.pop(event.uid, None)
+    s.cluster.release(plain_key(event.uid))
+    s.faults.pop(event.uid, None)
+    s.forget_notices(event.uid)
+    job = s.pod_jobs.pop(event.uid, None)
+    if job is not None:
+        job.pods.pop(event.name, None)
+        job.in_flight.discard(("delete", event.uid))
+        job.dirty = True
+    _forget_foreign(s, event.uid)
+    known = s.slots.get((event.namespace, event.name))
+    if known is not None and known[1].uid == event.uid:
+        _lost(s, *known, "the pod was deleted")
+
+
+def node_seen(s: State, event: e.NodeSeen) -> None:
+    """A node was added or changed. One that cannot be read takes no pods."""
+    name = event.node.metadata.name
+    before = _generation(s, name)
+    try:
+        s.cluster.upsert_node(event.node)
+    except InvalidObject as error:
+        s.count("invalid_nodes")
+        s.cluster.remove_node(name)
+        s.notice(NODES, "", name, event.node.metadata.uid, "Warning", "InvalidNode", str(error))
+    if _generation(s, name) != before:
+        _touch(s, name)
+
+
+def node_gone(s: State, event: e.NodeGone) -> None:
+    """A node was deleted."""
+    _touch(s, event.name)
+    s.cluster.remove_node(event.name)
+
+
+def note_refused(s: State, gang: Gang, slot: Slot, message: str, now: float) -> None:
+    """kube-scheduler does not let this member onto its planned node: learn it, plan it again."""
+    assert slot.shape is not None
+    s.count("evidence")
+    s.evidence.add(slot.shape, slot.node, message, now)
+    s.unassign(gang, slot)
+    s.reject(slot, "its node was refused; planned again")
+    gang.move(slot, Member.HELD)
+    gang.dirty = True
+
+
+def _plain(s: State, pod: Pod) -> None:
+    """Keep a pod of no group while it waits for a node, for its /bind."""
+    ended = pod.status.phase in ("Succeeded", "Failed")
+    ours = pod.spec.scheduler_name in s.rules.scheduler_names
+    if ours and not pod.spec.node_name and not ended:
+        s.plain[pod.metadata.uid] = pod
+    else:
+        s.plain.pop(pod.metadata.uid, None)
+
+
+def _touch(s: State, node: str) -> None:
+    """A node changed otherwise than by Muster's own Bindings."""
+    s.touched.add(node)
+    s.evidence.forget(node)
+
+
+def _generation(s: State, name: str) -> int:
+    row = s.cluster.row_of(name)
+    return -1 if row is None else int(s.cluster.generation[row])
+
+
+def _shape(s: State, pod: Pod, slot: Slot | None) -> tuple[PodShape | None, Refusal | None]:
+    """The pod's shape, or what is wrong with it; kept once it is bound, as it is used no more."""
+    if slot is not None and slot.state in PLACED and slot.uid == pod.metadata.uid:
+        return slot.shape, None
+    try:
+        return shape_of(pod, ignore_pin=True), None
+    except InvalidObject as error:
+        return None, refuse(
+            Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
+        )
+
+
+def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None) -> None:
+    """Count the pod on its node, in place of what was reserved for it.
+
+    A bound pod that cannot be read blocks its node (the cluster sees to that).
+    """
+    uid, node = pod.metadata.uid, pod.spec.node_name
+    before = s.cluster.row_of_pod(uid)
+    ours = s.cluster.reservation(plain_key(uid)) is not None or (
+        known is not None and known[1].state in (Member.BINDING, Member.BOUND)
+    )
+    if node:
+        s.cluster.release(plain_key(uid))
+        if known is not None:
+            s.cluster.release(reservation_key(*known))
+    try:
+        s.cluster.upsert_pod(pod)
+    except InvalidObject:
+        s.count("invalid_pods")
+    after = s.cluster.row_of_pod(uid)
+    if before is None and after is not None and not ours:
+        _touch(s, node)
+    elif before is not None and after is None:
+        s.evidence.forget(s.cluster.name_of(before))
+
+
+def _update(
+    s: State, gang: Gang, slot: Slot, pod: Pod, shape: PodShape | None, fault: Refusal | None
+) -> None:
+    """What the slot says about its pod, whatever its state."""
+    gates = [gate.name for gate in pod.spec.scheduling_gates]
+    slot.uid, slot.resource_version = pod.metadata.uid, pod.metadata.resource_version
+    slot.shape, slot.fault = shape, fault or _unmanaged(s, pod, shape)
+    slot.pinned = pinned_node(pod.spec) or ""
+    slot.nominated = pod.status.nominated_node_name
+    slot.gated = GATE in gates
+    slot.foreign_gates = any(gate != GATE for gate in gates)
+    slot.deleting = slot.deleting or pod.metadata.deletion_timestamp is not None
+    slot.remade = slot.replica is not None or any(
+        owner.controller for owner in pod.metadata.owner_references
+    )
+    gang.foreign.pop(slot.name, None)
+    if not gang.priority_class and gang.key.resource.group != "scheduling.k8s.io":
+        gang.priority = max(gang.priority, pod.spec.priority or 0)
+    if slot.name not in gang.members:
+        s.enroll(gang, slot)
+    s.uids[slot.uid] = (gang.key.namespace, slot.name)
+    if slot.fault is not None:
+        _fault(s, pod.metadata, slot.fault)
+    else:
+        s.faults.pop(slot.uid, None)
+
+
+def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
+    before = slot.state
+    if pod.status.phase == "Succeeded":
+        gang.move(slot, Member.FINISHED)
+    elif pod.status.phase == "Failed":
+        gang.move(slot, Member.FAILED)
+    elif pod.spec.node_name:
+        gang.move(slot, Member.BOUND)
+    elif slot.state == Member.CREATING:
+        gang.move(slot, Member.RELEASED if slot.node else Member.HELD)
+        gang.progress_at = now
+    elif slot.state == Member.WANTED:
+        gang.move(slot, Member.HELD)
+    if pod.spec.node_name or slot.state in (Member.FINISHED, Member.FAILED):
+        s.unassign(gang, slot)
+        slot.node = pod.spec.node_name
+        if before not in PLACED and slot.token is not None and before != Member.BINDING:
+            s.reject(slot, f"the pod is bound to {slot.node or 'no node'} already")
+    if slot.state != before:
+        gang.dirty = True
+    if slot.deleting and slot.state not in PLACED:
+        s.unassign(gang, slot)
+        s.reject(slot, "the pod is being deleted")
+        gang.move(slot, Member.HELD)
+        gang.dirty = True
+    if slot.state == Member.RELEASED:
+        _look_for_refusal(s, gang, slot, pod, now)
+
+
+def _look_for_refusal(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
+    """PodScheduled=False that is not /filter's doing is evidence against the planned node."""
+    for condition in pod.status.conditions:
+        if condition.type != "PodScheduled" or condition.status != "False":
+            continue
+        fresh = condition.message != slot.scheduled_message
+        if condition.reason == "Unschedulable" and fresh and MARK not in condition.message:
+            if slot.passed:
+                return
+            note_refused(s, gang, slot, condition.message, now)
+
+
+def scheduled_message(pod: Pod) -> str:
+    """PodScheduled's message, to tell a later refusal from an earlier one."""
+    return next((c.message for c in pod.status.conditions if c.type == "PodScheduled"), "")
+
+
+def _foreign(s: State, gang: Gang, pod: Pod) -> None:
+    """A member of another scheduler: its gang is not placed while it is there (S10b)."""
+    name = pod.metadata.name
+    slot = gang.members.get(name)
+    if slot is not None:
+        s.discharge(gang, slot, "the pod names another scheduler")
+    if pod.status.phase in ("Succeeded", "Failed"):
+        _forget_foreign(s, pod.metadata.uid)
+    elif gang.foreign.get(name) != pod.spec.scheduler_name:
+        gang.foreign[name] = pod.spec.scheduler_name
+        s.foreign[pod.metadata.uid] = (gang.key, name)
+        gang.dirty = True
+
+
+def _forget_foreign(s: State, uid: str) -> None:
+    key, name = s.foreign.pop(uid, (None, ""))
+    gang = s.gangs.get(key) if key is not None else None
+    if gang is not None:
+        gang.foreign.pop(name, None)
+        gang.dirty = True
+
+
+def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
+    """The pod is gone. A replica with a planned node keeps it: it is created again there."""
+    s.reject(slot, why)
+    keep = slot.replica is not None and slot.node and gang.stage != Stage.WAITING
+    if keep and slot.state not in PLACED:
+        s.uids.pop(slot.uid, None)
+        gang.move(slot, Member.WANTED)
+        slot.uid = slot.resource_version = ""
+        slot.pinned = slot.nominated = ""
+        slot.deleting = slot.gated = slot.passed = False
+        gang.dirty = True
+    else:
+        s.discharge(gang, slot, why)
+
+
+def _unmanaged(s: State, pod: Pod, shape: PodShape | None) -> Refusal | None:
+    """With managedResources, kube-scheduler does not send every pod: such a member is not held."""
+    managed = s.rules.managed_resources
+    if not managed or shape is None or pod.spec.scheduling_gates or pinned_node(pod.spec):
+        return None
+    if managed.intersection(resource for resource, amount in shape.requests if amount):
+        return None
+    allowed = ", ".join(sorted(managed))
+    return refuse(Code.UNMANAGED, pod=pod.metadata.name, allowed=allowed)
+
+
+def _fault(s: State, meta: Meta, fault: Refusal) -> None:
+    s.faults[meta.uid] = fault
+    s.notice(PODS, meta.namespace, meta.name, meta.uid, "Warning", str(fault.code), fault.render())
+
+
+def _tell_job(s: State, pod: Pod) -> None:
+    for owner in pod.metadata.owner_references:
+        job = s.jobs_by_uid.get(owner.uid)
+        if job is not None:
+            job.pods[pod.metadata.name] = pod
+            s.pod_jobs[pod.metadata.uid] = job
+            job.dirty = True
+
+
+def plain_key(uid: str) -> str:
+    """Reservation key of a plain pod between its Binding and the watch showing it."""
+    return f"plain {uid}"

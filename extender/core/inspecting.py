@@ -1,0 +1,108 @@
+"""The state as JSON, for ``/debug/*`` and ``muster explain``. The same values as everywhere."""
+
+from __future__ import annotations
+
+from extender.core.gang import Gang, Member, Stage
+from extender.core.objects import Manifest
+from extender.core.reasons import Refusal
+from extender.core.resources import render
+from extender.core.state import State
+
+
+def state(s: State) -> Manifest:
+    """Leader, epoch, counts and counters."""
+    return {
+        "leading": s.leading,
+        "epoch": s.epoch,
+        "synced": s.synced,
+        "nodes": int(s.cluster.alive.sum()),
+        "pods": s.cluster.pods,
+        "gangs": len(s.gangs),
+        "jobs": len(s.jobs),
+        "reservations": len(s.cluster.reserved_keys),
+        "evidence": len(s.evidence),
+        "openBinds": len(s.binds) + len(s.tokens),
+        "capacityGeneration": s.cluster.capacity_generation,
+        "overCommitted": [each.render() for each in s.cluster.over_committed()],
+        "counters": dict(sorted(s.counters.items())),
+    }
+
+
+def reasons(refusal: Refusal | None) -> list[Manifest]:
+    """Code, words and node count of each reason, the headline first."""
+    if refusal is None:
+        return []
+    return [
+        {"code": str(each.code), "message": each.render(), "nodes": each.nodes}
+        for each in refusal.reasons
+    ]
+
+
+def gang(s: State, gang: Gang) -> Manifest:
+    """A gang: what ``muster explain`` prints."""
+    members = [gang.members[name] for name in sorted(gang.members)]
+    return {
+        "group": str(gang.key),
+        "kind": gang.key.resource.api_version,
+        "phase": phase(gang),
+        "stage": gang.stage.name.capitalize(),
+        "attempt": gang.attempt,
+        "minMember": gang.min_member,
+        "queue": gang.queue,
+        "priority": gang.priority,
+        "members": {str(each): gang.count(each) for each in Member if gang.count(each)},
+        "reasons": reasons(gang.refusal),
+        "message": gang.refusal.render() if gang.refusal else "",
+        "plan": plan(gang),
+        "pods": [
+            {"name": m.name, "state": str(m.state), "node": m.node, "task": m.task} for m in members
+        ],
+    }
+
+
+def phase(gang: Gang) -> str:
+    """One word for people: Waiting, Placing, Partial, Running, Completed."""
+    if gang.satisfied():
+        alive = gang.count(Member.BOUND, Member.RELEASED, Member.ARRIVED, Member.BINDING)
+        return "Running" if alive or not gang.count(Member.FINISHED) else "Completed"
+    if gang.partial:
+        return "Partial"
+    return "Waiting" if gang.stage == Stage.WAITING else "Placing"
+
+
+def plan(gang: Gang) -> Manifest | None:
+    """Planned nodes by member; None without a plan."""
+    nodes = {m.name: m.node for m in gang.members.values() if m.node}
+    if not nodes:
+        return None
+    return {
+        "attempt": gang.attempt,
+        "nodes": sorted(set(nodes.values())),
+        "members": dict(sorted(nodes.items())),
+    }
+
+
+def plans(s: State) -> list[Manifest]:
+    """Every gang that is being placed."""
+    return [
+        {"group": str(key), "stage": gang.stage.name.capitalize(), "plan": plan(gang)}
+        for key, gang in sorted(s.gangs.items())
+        if gang.stage != Stage.WAITING
+    ]
+
+
+def nodes(s: State) -> list[Manifest]:
+    """Each node's resources: allocatable, used, reserved, in the units people write."""
+    cluster = s.cluster
+    columns = list(cluster.resources.items())
+    found = []
+    for name in sorted(n for n in cluster.names if n):
+        row = cluster.row_of(name)
+        if row is None:
+            continue
+        tables = (cluster.allocatable, cluster.used, cluster.reserved)
+        allocatable, used, reserved = (
+            {r: render(r, int(t[row, c])) for r, c in columns if t[row, c]} for t in tables
+        )
+        found.append({"name": name, "allocatable": allocatable, "used": used, "reserved": reserved})
+    return found

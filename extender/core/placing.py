@@ -1,0 +1,237 @@
+"""Deciding which gangs get which nodes: the plan pass.
+
+Waiting gangs are taken in the session's order; each is planned whole on one snapshot, and what it
+gets is reserved at once, so that capacity belongs to at most one plan. A gang that does not fit
+is passed over and blocks nobody (I7).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from extender.core import releasing
+from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.groups import unknown_priority
+from extender.core.planner import Role, plan
+from extender.core.quantity import milli, whole
+from extender.core.reasons import Code, Refusal, refuse
+from extender.core.shape import PodShape
+from extender.core.snapshot import Snapshot
+from extender.core.state import State
+
+
+@dataclass(slots=True)
+class Ask:
+    """What one gang asks for now: its members without a node, by role."""
+
+    loose: list[Slot]
+    #: Of ``loose``, those that must be placed for the gang to reach its minimum.
+    required: set[str]
+    #: Pinned pods that stay where their pin says, if they can.
+    kept: list[Slot] = field(default_factory=list)
+
+
+def plan_pass(s: State, now: float) -> None:
+    """Plan every gang that waits and may now fit, in order."""
+    waiting = [gang for gang in s.gangs.values() if _wants_planning(s, gang, now)]
+    if not waiting:
+        return
+    waiting.sort(key=lambda g: (s.session.order_key(g.facts()), g.created, str(g.key)))
+    view: Snapshot | None = None
+    known: dict[object, Refusal] = {}
+    for gang in waiting:
+        gang.refused_at = s.cluster.capacity_generation
+        refusal = not_plannable(s, gang)
+        if refusal is None:
+            ask = _ask(gang)
+            if not ask.loose:
+                continue
+            if view is None:
+                view = Snapshot(s.cluster)
+                s.evidence.ban(s.cluster, view, now)
+            signature = _signature(gang, ask)
+            refusal = known.get(signature) or _place(s, view, gang, ask, now)
+            if refusal is not None:
+                known[signature] = refusal
+        _decided(s, gang, refusal, now)
+
+
+def not_plannable(s: State, gang: Gang) -> Refusal | None:
+    """Why the gang cannot be planned whatever room there is."""
+    if gang.fault is not None:
+        return gang.fault
+    if gang.foreign:
+        pod, scheduler = min(gang.foreign.items())
+        allowed = ", ".join(s.rules.scheduler_names)
+        return refuse(Code.FOREIGN_SCHEDULER, pod=pod, scheduler=scheduler, allowed=allowed)
+    if not gang.uid:
+        return refuse(Code.NO_GROUP, name=str(gang.key))
+    if (refusal := unknown_priority(s, gang)) is not None:
+        return refusal
+    for slot in sorted(gang.members.values(), key=lambda m: m.name):
+        if slot.fault is not None and slot.state not in PLACED:
+            return slot.fault
+    if gang.satisfied():
+        return None
+    return s.session.valid(gang.facts()) or _too_few(gang)
+
+
+def _wants_planning(s: State, gang: Gang, now: float) -> bool:
+    if gang.stage == Stage.WRITING or now < gang.not_before or gang.record_in_flight:
+        return False
+    if gang.refused_at == s.cluster.capacity_generation:
+        return False
+    if not gang.maybe_loose:
+        return False
+    loose = [slot for slot in gang.unplaced() if not slot.node]
+    gang.maybe_loose = bool(loose)
+    # A replica's shape is known once the API server has admitted it (dry run).
+    return bool(loose) and all(slot.shape is not None or slot.fault for slot in loose)
+
+
+def _too_few(gang: Gang) -> Refusal | None:
+    """Fewer members exist (or are wanted) than the group's minimum asks for."""
+    live = [
+        m
+        for m in gang.members.values()
+        if m.state in PLACED or not (m.state == Member.FAILED or m.foreign_gates or m.deleting)
+    ]
+    tasks = Counter(m.task for m in live)
+    for task, least in sorted(gang.min_task_member.items()):
+        if tasks[task] < least:
+            return refuse(Code.TOO_FEW_OF_TASK, have=tasks[task], want=least, task=task)
+    if len(live) < gang.min_member:
+        return refuse(Code.TOO_FEW_PODS, have=len(live), want=gang.min_member)
+    return None
+
+
+def _ask(gang: Gang) -> Ask:
+    """Split the members without a node into those that must be placed and those that may."""
+    loose = [
+        m for m in gang.unplaced() if not m.node and not m.foreign_gates and m.shape is not None
+    ]
+    standing = [m for m in gang.members.values() if m.state in PLACED or m.node]
+    tasks = Counter(m.task for m in standing)
+    missing = gang.min_member - len(standing)
+    required: set[str] = set()
+    for task, least in sorted(gang.min_task_member.items()):
+        for slot in [m for m in loose if m.task == task][: max(0, least - tasks[task])]:
+            required.add(slot.name)
+    for slot in loose:
+        if len(required) >= missing:
+            break
+        required.add(slot.name)
+    return Ask(loose, required)
+
+
+def _signature(gang: Gang, ask: Ask) -> object:
+    """Gangs that ask for the same get the same refusal, as long as nothing was freed meanwhile."""
+    if any(m.pinned or m.hint for m in ask.loose) or any(
+        m.state in PLACED for m in gang.members.values()
+    ):
+        return gang.key
+    asks = Counter((m.task, m.shape, m.name in ask.required) for m in ask.loose)
+    minimum = tuple(sorted((k, str(v)) for k, v in gang.min_resources.items()))
+    return (frozenset(asks.items()), minimum)
+
+
+def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusal | None:
+    """Plan the gang on the view; on success reserve, and start writing or releasing."""
+    if (refusal := _min_resources(view, gang)) is not None:
+        return refusal
+    chosen = _with_pins(s, view, gang, ask)
+    if isinstance(chosen, Refusal) and any(m.pinned or m.hint for m in ask.loose):
+        chosen = _search(s, view, gang, ask.loose, ask.required)
+    if isinstance(chosen, Refusal):
+        return chosen
+    for slot, row in chosen:
+        s.assign(gang, slot, view.names[row])
+        assert slot.shape is not None
+        view.place(slot.shape, row)
+    s.count("plans")
+    releasing.begin(s, gang, now)
+    return None
+
+
+def _with_pins(s: State, view: Snapshot, gang: Gang, ask: Ask) -> list[tuple[Slot, int]] | Refusal:
+    """Keep pods where a pin (or an adopted plan) has them; plan the rest around them."""
+    mark = view.checkpoint()
+    kept: list[tuple[Slot, int]] = []
+    for slot in ask.loose:
+        where = slot.pinned or slot.hint
+        row = s.cluster.row_of(where) if where else None
+        if row is None or slot.shape is None or not view.feasible(slot.shape)[row]:
+            continue
+        view.place(slot.shape, row)
+        kept.append((slot, row))
+    held = {slot.name for slot, _ in kept}
+    rest = [m for m in ask.loose if m.name not in held]
+    found = _search(s, view, gang, rest, ask.required - held, [row for _, row in kept])
+    view.rollback(mark)
+    return found if isinstance(found, Refusal) else kept + found
+
+
+def _search(
+    s: State,
+    view: Snapshot,
+    gang: Gang,
+    slots: list[Slot],
+    required: set[str],
+    near: list[int] | None = None,
+) -> list[tuple[Slot, int]] | Refusal:
+    """Ask the planner for nodes; roles are members of one task and one shape."""
+    if not slots:
+        return []
+    by_role: dict[tuple[str, PodShape], list[Slot]] = {}
+    for slot in slots:
+        assert slot.shape is not None
+        by_role.setdefault((slot.task, slot.shape), []).append(slot)
+    groups = [sorted(g, key=lambda m: m.name not in required) for g in by_role.values()]
+    roles = []
+    for (task, shape), members in zip(by_role, groups, strict=True):
+        must = sum(m.name in required for m in members)
+        roles.append(Role(task, shape, must, len(members) - must))
+    rows = (s.cluster.row_of(m.node) for m in gang.members.values() if m.node)
+    peers = sorted({row for row in rows if row is not None} | set(near or ()))
+    found = plan(s.session, view, roles, peers=peers)
+    if isinstance(found, Refusal):
+        return found
+    return [
+        (slot, int(row))
+        for members, chosen in zip(groups, found.rows, strict=True)
+        for slot, row in zip(members, chosen, strict=False)
+    ]
+
+
+def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
+    """MinResources beyond what its pods ask for: a sum over the cluster (Volcano's enqueue)."""
+    if not gang.min_resources or gang.placed():
+        return None
+    columns = view.cluster.resources
+    for name, quantity in sorted(gang.min_resources.items()):
+        asked = milli(quantity) if name == "cpu" else whole(quantity)
+        column = columns.get(name)
+        free = 0 if column is None else int(np.maximum(view.free[view.alive, column], 0).sum())
+        if asked > free:
+            return refuse(
+                Code.MIN_RESOURCES,
+                asked=view.cluster.show(name, asked),
+                resource=name,
+                free=view.cluster.show(name, free),
+            )
+    return None
+
+
+def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
+    gang.refusal = refusal
+    if refusal is None:
+        gang.waiting_since = None
+        gang.timed_out = False
+        return
+    if gang.waiting_since is None:
+        gang.waiting_since = now
+    if 0 < gang.placed() < gang.min_member and gang.partial_since is None:
+        gang.partial_since = now

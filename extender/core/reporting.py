@@ -1,0 +1,183 @@
+"""What users see of a gang: its record's phase, counts and conditions, and events.
+
+Phases and conditions are Volcano's (facts: pkg/scheduler/framework/session.go), coscheduling's or
+Kubernetes' own, by the kind of the record. A status is written when its words change, and counts
+at most once a second; nothing is written on a group none of whose members names Muster.
+"""
+
+from __future__ import annotations
+
+from extender.core import commands as c
+from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS
+from extender.core.events import Done
+from extender.core.gang import UNPLACED, Gang, Member, Stage
+from extender.core.ingest import MARK
+from extender.core.objects import Condition, Manifest
+from extender.core.reasons import Code, refuse
+from extender.core.state import State
+from extender.core.times import rfc3339
+
+#: Counts alone are not worth a write more often than this (seconds).
+REPORT_SECONDS = 1.0
+
+#: Headlines that Volcano calls NotEnoughTasks or NotEnoughPodsOfTask.
+_VOLCANO_REASON = {
+    Code.TOO_FEW_PODS: "NotEnoughTasks",
+    Code.TOO_FEW_OF_TASK: "NotEnoughPodsOfTask",
+    Code.NO_ROOM: "NotEnoughResources",
+    Code.NEVER_FITS: "NotEnoughResources",
+    Code.MIN_RESOURCES: "NotEnoughResources",
+}
+
+
+def held_message(s: State, gang: Gang) -> str:
+    """The constant sentence for members that are held, and for people (S1)."""
+    why = gang.refusal.render() if gang.refusal is not None else "it is being planned"
+    return f"{MARK}gang {gang.key} waits: {why}"
+
+
+def report(s: State, gang: Gang, now: float) -> None:
+    """Write the record's status if what it should say has changed."""
+    if not gang.uid or gang.status_in_flight or not (gang.members or gang.foreign):
+        return
+    phase, conditions = _phase(gang), _conditions(gang, now)
+    running, ended, failed = (
+        gang.count(each) for each in (Member.BOUND, Member.FINISHED, Member.FAILED)
+    )
+    counts = (running, ended, failed)
+    if phase == gang.phase and conditions == gang.conditions:
+        if counts == gang.counts:
+            return
+        if now - gang.reported_at < REPORT_SECONDS:
+            s.send(c.WakeAt(gang.reported_at + REPORT_SECONDS))
+            return
+    gang.reported_at = now
+    gang.status_in_flight = True
+
+    def then(done: Done, at: float) -> None:
+        gang.status_in_flight = False
+        if done.ok:
+            gang.phase, gang.conditions, gang.counts = phase, conditions, counts
+        else:
+            s.count("status_failures")
+
+    key = gang.key
+    body = {"metadata": {"uid": gang.uid}, "status": _status(gang, phase, conditions, counts)}
+    id_ = s.next_id(then)
+    s.send(c.Patch(id_, c.Lane.STATUS, key.resource, key.namespace, key.name, body, "status"))
+    _events(s, gang)
+
+
+def _phase(gang: Gang) -> str:
+    finished, failed = gang.count(Member.FINISHED), gang.count(Member.FAILED)
+    sigs = gang.key.resource == SIGS_GROUPS
+    if gang.satisfied():
+        if finished and not gang.count(Member.BOUND, *UNPLACED):
+            return "Finished" if sigs else "Completed"
+        return "Running"
+    if gang.placed():
+        return "Unknown"
+    if gang.stage != Stage.WAITING:
+        return "Scheduling" if sigs else "Inqueue"
+    if failed and not gang.count(*UNPLACED):
+        return "Failed" if sigs else "Completed"
+    return "Pending"
+
+
+def _conditions(gang: Gang, now: float) -> tuple[Condition, ...]:
+    """Muster's conditions in their place among those that others have put there."""
+    wanted: dict[str, Condition] = {}
+    if gang.key.resource == NATIVE_GROUPS:
+        good = gang.satisfied()
+        wanted["PodGroupScheduled"] = Condition(
+            "PodGroupScheduled",
+            "True" if good else "False",
+            "Scheduled" if good else "Unschedulable",
+            "" if good else _sentence(gang),
+        )
+    elif gang.satisfied():
+        wanted["Scheduled"] = Condition(
+            "Scheduled", "True", "tasksReady", "tasks in gang are ready to be scheduled"
+        )
+        if any(c.type == "Unschedulable" for c in gang.conditions):
+            wanted["Unschedulable"] = Condition("Unschedulable", "False", "Scheduled", "")
+    elif gang.refusal is not None:
+        code = gang.refusal.code
+        reason = _VOLCANO_REASON.get(code, str(code))
+        wanted["Unschedulable"] = Condition("Unschedulable", "True", reason, _sentence(gang))
+    kept = []
+    for old in gang.conditions:
+        new = wanted.pop(old.type, None)
+        kept.append(old if new is None or _same(old, new) else _stamped(new, now, old))
+    return (*kept, *(_stamped(new, now, None) for new in wanted.values()))
+
+
+def _sentence(gang: Gang) -> str:
+    if gang.refusal is None:
+        return "being planned"
+    late = refuse(Code.TIMED_OUT, seconds=int(gang.timeout or 0)).render()
+    return f"{late}; {gang.refusal.render()}" if gang.timed_out else gang.refusal.render()
+
+
+def _same(old: Condition, new: Condition) -> bool:
+    return (old.status, old.reason, old.message) == (new.status, new.reason, new.message)
+
+
+def _stamped(new: Condition, now: float, old: Condition | None) -> Condition:
+    at = rfc3339(now)
+    if old is not None and old.status == new.status and old.last_transition_time:
+        at = old.last_transition_time
+    return Condition(new.type, new.status, new.reason, new.message, at)
+
+
+def _status(
+    gang: Gang, phase: str, conditions: tuple[Condition, ...], counts: tuple[int, int, int]
+) -> Manifest:
+    rows = [
+        {
+            "type": each.type,
+            "status": each.status,
+            "reason": each.reason or each.type,
+            "message": each.message,
+            "lastTransitionTime": each.last_transition_time,
+        }
+        for each in conditions
+    ]
+    if gang.key.resource == NATIVE_GROUPS:
+        return {"conditions": rows}
+    running, succeeded, failed = counts
+    status: Manifest = {
+        "phase": phase,
+        "running": running,
+        "succeeded": succeeded,
+        "failed": failed,
+    }
+    if gang.key.resource != SIGS_GROUPS:
+        status["conditions"] = rows
+    return status
+
+
+def _events(s: State, gang: Gang) -> None:
+    """The record's own words as events on it, and on its job (whose pods may not exist yet)."""
+    key = gang.key
+    if gang.satisfied():
+        type_, reason = "Normal", "Scheduled"
+        message = f"{gang.placed()} of at least {gang.min_member} pods bound"
+    elif gang.stage == Stage.WAITING and gang.refusal is not None:
+        type_, reason, message = "Warning", "Unschedulable", _sentence(gang)
+    else:
+        return
+    s.notice(key.resource, key.namespace, key.name, gang.uid, type_, reason, message)
+    job = s.jobs.get(gang.job) if gang.job else None
+    if job is not None:
+        s.notice(job.resource, job.namespace, job.name, job.uid, type_, reason, message)
+
+
+def orphan_notices(s: State, gang: Gang) -> None:
+    """A group that has no record: its members are where the reason can be read."""
+    if gang.uid or gang.refusal is None:
+        return
+    for slot in sorted(gang.members.values(), key=lambda m: m.name):
+        if slot.uid:
+            ns, why = gang.key.namespace, gang.refusal.render()
+            s.notice(PODS, ns, slot.name, slot.uid, "Warning", str(gang.refusal.code), why)

@@ -1,0 +1,252 @@
+"""The one mutable state of the core, and the few primitive operations on it.
+
+Only the coordinator's loop writes here. The modules beside it (ingest, placing, releasing,
+committing, jobsync, reporting) are the steps of that loop: functions of (state, …, now).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from extender.core import commands as c
+from extender.core.api import PODS, Resource
+from extender.core.cluster import Cluster
+from extender.core.events import Done
+from extender.core.evidence import Evidence
+from extender.core.framework import JobKind, JobStep
+from extender.core.gang import Gang, Slot
+from extender.core.identity import GroupKey
+from extender.core.objects import Manifest, Pod
+from extender.core.reasons import Refusal
+from extender.core.record import PlanRecord
+from extender.core.session import Session
+
+#: What follows a command's result: called with the result and the time it is applied at.
+Then = Callable[[Done, float], None]
+
+
+class Rules(Struct, frozen=True):
+    """Settings that decisions depend on. Times are in seconds."""
+
+    #: Schedulers that carry Muster's extender; others' pods are foreign.
+    scheduler_names: tuple[str, ...] = ("muster",)
+    #: Given to pods that Muster makes where their template names none.
+    scheduler_name: str = "muster"
+    #: Extended resources that make kube-scheduler send a pod to the extender; empty means all.
+    managed_resources: frozenset[str] = frozenset()
+    #: KubeSchedulerConfiguration.podMaxBackoffSeconds, and how much longer to wait for an arrival.
+    pod_max_backoff: float = 2.0
+    arrival_slack: float = 5.0
+    #: httpTimeout of the bind entry; a barrier never lasts longer.
+    bind_timeout: float = 120.0
+    #: How long a gang may stay partly bound before it is rolled back.
+    plan_deadline: float = 30.0
+    #: How long a job's gang waits before its pods are made visible (to cluster autoscalers).
+    visible_after: float = 30.0
+    evidence_seconds: float = 300.0
+    retry_seconds: float = 1.0
+    retry_seconds_max: float = 30.0
+
+
+@dataclass(slots=True)
+class Job:
+    """A training job that Muster runs, and what belongs to it."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    raw: Manifest
+    pods: dict[str, Pod] = field(default_factory=dict)
+    services: set[str] = field(default_factory=set)
+    step: JobStep = field(default_factory=JobStep)
+    #: (verb, name) of writes under way, so that none is sent twice.
+    in_flight: set[tuple[str, str]] = field(default_factory=set)
+    #: Admitted shape of a role, by (role, fingerprint of the pod): a pod or its refusal.
+    admitted: dict[tuple[str, str], Pod | Refusal] = field(default_factory=dict)
+    #: When a refused role is asked about again.
+    recheck: dict[tuple[str, str], float] = field(default_factory=dict)
+    wake_at: float | None = None
+    dirty: bool = True
+
+
+@dataclass(slots=True)
+class HeldBind:
+    """An open /bind request of a pod that is not (yet) a known member."""
+
+    token: int
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    since: float
+
+
+class State:
+    """Everything the core knows, and the commands that it has to give."""
+
+    def __init__(self, rules: Rules, session: Session, kinds: Mapping[Resource, JobKind]) -> None:
+        """Start empty: not synced, not leading."""
+        self.rules = rules
+        self.session = session
+        self.kinds = dict(kinds)
+        self.cluster = Cluster()
+        self.evidence = Evidence(rules.evidence_seconds)
+        self.gangs: dict[GroupKey, Gang] = {}
+        #: (namespace, pod name) → its gang and slot.
+        self.slots: dict[tuple[str, str], tuple[Gang, Slot]] = {}
+        #: uid → (namespace, pod name), of members only.
+        self.uids: dict[str, tuple[str, str]] = {}
+        #: Pods (by uid) that cannot be placed whatever the cluster looks like, and why.
+        self.faults: dict[str, Refusal] = {}
+        self.jobs: dict[tuple[Resource, str, str], Job] = {}
+        self.jobs_by_uid: dict[str, Job] = {}
+        #: Pod uid → the job that owns it; pod uid → the gang it names from another scheduler.
+        self.pod_jobs: dict[str, Job] = {}
+        self.foreign: dict[str, tuple[GroupKey, str]] = {}
+        self.records: dict[tuple[str, str], PlanRecord] = {}
+        self.priority_classes: dict[str, int] = {}
+        self.served: dict[Resource, bool] = {}
+        #: token → open /bind of a plain pod, or of one that the watch has not shown.
+        self.binds: dict[int, HeldBind] = {}
+        #: token → the member that arrived with it; gone once it is answered.
+        self.tokens: dict[int, tuple[str, str]] = {}
+        #: Pods of no group that wait for a node, by uid.
+        self.plain: dict[str, Pod] = {}
+        #: Names of nodes whose rows changed otherwise than by Muster's own binds since last step.
+        self.touched: set[str] = set()
+        self.synced = False
+        self.leading = False
+        self.epoch = 0
+        self.counters: dict[str, int] = {}
+        self._out: list[c.Command] = []
+        self._next_id = 0
+        self._awaiting: dict[int, Then] = {}
+        self._noticed: dict[tuple[str, str, str], str] = {}
+
+    # -- commands
+
+    def next_id(self, then: Then) -> int:
+        """The id of a command whose result goes to ``then``."""
+        self._next_id += 1
+        self._awaiting[self._next_id] = then
+        return self._next_id
+
+    def send(self, command: c.Command) -> None:
+        """Give a command. Nothing is written by a replica that does not lead."""
+        if isinstance(command, c.Answer):
+            self.tokens.pop(command.token, None)
+        if self.leading or isinstance(command, (c.Answer, c.WakeAt)):
+            self._out.append(command)
+
+    def done(self, result: Done, now: float) -> None:
+        """Hand a result to whoever waits for it (nobody, if leadership changed meanwhile)."""
+        then = self._awaiting.pop(result.id, None)
+        if then is not None:
+            then(result, now)
+
+    def forget_commands(self) -> None:
+        """Drop every expectation: their results belong to an earlier leadership."""
+        self._awaiting.clear()
+        self._out = [x for x in self._out if isinstance(x, (c.Answer, c.WakeAt))]
+
+    def take(self) -> list[c.Command]:
+        """The commands given since the last call, in order."""
+        out, self._out = self._out, []
+        return out
+
+    def notice(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        uid: str,
+        type_: str,
+        reason: str,
+        message: str,
+    ) -> None:
+        """Report on an object, once for as long as the words stay the same."""
+        key = (uid or f"{namespace}/{name}", reason, type_)
+        if self._noticed.get(key) == message or not self.leading:
+            return
+        self._noticed[key] = message
+        self.send(c.Notice(resource, namespace, name, uid, type_, reason, message))
+
+    def forget_notices(self, uid: str) -> None:
+        """An object is gone: its notices may be given again to a namesake."""
+        for key in [k for k in self._noticed if k[0] == uid]:
+            del self._noticed[key]
+
+    def count(self, what: str, by: int = 1) -> None:
+        """Count something that metrics show."""
+        self.counters[what] = self.counters.get(what, 0) + by
+
+    # -- gangs, members, reservations
+
+    def gang(self, key: GroupKey) -> Gang:
+        """The gang of this key, made if it is new."""
+        gang = self.gangs.get(key)
+        if gang is None:
+            gang = self.gangs[key] = Gang(key)
+        return gang
+
+    def enroll(self, gang: Gang, slot: Slot) -> None:
+        """Make a slot a member."""
+        gang.add(slot)
+        self.slots[gang.key.namespace, slot.name] = (gang, slot)
+        if slot.uid:
+            self.uids[slot.uid] = (gang.key.namespace, slot.name)
+
+    def discharge(self, gang: Gang, slot: Slot, why: str) -> None:
+        """Remove a member: free what is reserved for it, answer its open /bind."""
+        self.unassign(gang, slot)
+        self.reject(slot, why)
+        gang.drop(slot)
+        self.slots.pop((gang.key.namespace, slot.name), None)
+        self.uids.pop(slot.uid, None)
+
+    def assign(self, gang: Gang, slot: Slot, node: str) -> None:
+        """Plan a member onto a node and reserve its place there (I2)."""
+        row = self.cluster.row_of(node)
+        assert row is not None
+        assert slot.shape is not None
+        slot.node = node
+        self.cluster.reserve(reservation_key(gang, slot), slot.shape, row)
+
+    def unassign(self, gang: Gang, slot: Slot) -> None:
+        """Give up a member's planned node and what is reserved there."""
+        self.cluster.release(reservation_key(gang, slot))
+        slot.node = ""
+        slot.passed = False
+        gang.maybe_loose = True
+
+    def reject(self, slot: Slot, why: str) -> None:
+        """Answer a member's open /bind with an error, if there is one."""
+        if slot.token is not None:
+            self.send(c.Answer(slot.token, why))
+            slot.token = None
+
+    def delete_pod(self, gang: Gang, slot: Slot) -> None:
+        """Delete a member's pod; the watch tells when it is gone."""
+        if slot.deleting or not slot.uid:
+            return
+        slot.deleting = True
+
+        def then(done: Done, now: float) -> None:
+            if not done.ok and done.code != 404:
+                slot.deleting = False
+            gang.dirty = True
+
+        self.send(
+            c.Delete(
+                self.next_id(then), c.Lane.RELEASE, PODS, gang.key.namespace, slot.name, slot.uid
+            )
+        )
+
+
+def reservation_key(gang: Gang, slot: Slot) -> str:
+    """Reservations are kept by pod name: a planned pod may not have a uid yet."""
+    return f"{gang.key.namespace}/{slot.name}"
