@@ -77,6 +77,8 @@ class Metrics:
         self.barrier_seconds = seconds(
             "barrier", "Time from a gang's first /bind to its commit.", _SLOW
         )
+        #: what: plans, rollbacks, evidence, replanned_members, bind_failures and the like.
+        self.core = counter("core", "What the core counted.", "what")
         self.rollbacks = counter("rollbacks", "Attempts rolled back.", "cause")
         self.evidence = gauge("evidence", "Node and shape pairs that kube-scheduler refused.")
         self.invariant_violations = counter(

@@ -1,0 +1,133 @@
+"""The one task that owns the core: inbox in, commands out.
+
+Nothing else writes state. Events are applied in the order they came, as many as have queued up,
+and then the core decides once; so the cost of deciding is shared when the cluster is busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from extender.core.commands import Answer, Bind, Create, Delete, Notice, Patch, WakeAt
+from extender.core.coordinator import Coordinator
+from extender.core.errors import InvariantViolated
+from extender.core.events import Event, Tick
+from extender.obs.log import logger
+from extender.obs.metrics import Metrics
+
+#: Events applied before the core decides and the event loop may serve others.
+BATCH = 256
+#: Seconds between two looks at the invariants of a running process.
+VERIFY_SECONDS = 60.0
+
+_log = logger("loop")
+
+
+class Loop:
+    """The inbox, and the task that empties it."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        """``clock``: seconds since the epoch."""
+        self.coordinator = coordinator
+        self.faults = 0
+        self._metrics = metrics
+        self._clock = clock
+        self._answer: Callable[[int, str], object] = lambda token, error: None
+        self._submit: Callable[[Bind | Create | Patch | Delete | Notice], None] = lambda command: (
+            None
+        )
+        self._queue: deque[Event] = deque()
+        self._something = asyncio.Event()
+        self._now = 0.0
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_at = float("inf")
+        self._verified_at = 0.0
+        self._counted: dict[str, int] = {}
+
+    def connect(
+        self,
+        answer: Callable[[int, str], object],
+        submit: Callable[[Bind | Create | Patch | Delete | Notice], None],
+    ) -> None:
+        """Where commands go: ``answer`` resolves an open /bind, ``submit`` takes the others."""
+        self._answer, self._submit = answer, submit
+
+    def put(self, event: Event) -> None:
+        """Queue an event; never blocks."""
+        self._queue.append(event)
+        self._something.set()
+
+    async def run(self) -> None:
+        """Apply and decide until cancelled."""
+        while True:
+            await self._something.wait()
+            self.turn()
+            await asyncio.sleep(0)
+
+    def turn(self) -> None:
+        """One batch and one decision."""
+        now = self._now = max(self._now, self._clock())
+        for _ in range(min(BATCH, len(self._queue))):
+            self._guarded(lambda: self.coordinator.apply(self._queue.popleft(), now))
+        if not self._queue:
+            self._something.clear()
+        self._guarded(lambda: self._decide(now))
+        self._observe(now)
+
+    def _decide(self, now: float) -> None:
+        for command in self.coordinator.step(now):
+            match command:
+                case Answer(token, error):
+                    self._answer(token, error)
+                case WakeAt(at):
+                    self._wake_by(at, now)
+                case Bind() | Create() | Patch() | Delete() | Notice():
+                    self._submit(command)
+                case _:
+                    raise InvariantViolated("commands", f"nobody carries out {command!r}")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """A fault of the core's own costs one event, is counted, and is never silent."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the loop must outlive any fault of one event
+            self.faults += 1
+            self._metrics.invariant_violations.labels("loop").inc()
+            _log.error("fault in the core", exc_info=error)
+
+    def _wake_by(self, at: float, now: float) -> None:
+        if at >= self._wake_at:
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_at = at
+        delay = max(0.0, at - now)
+        self._wake = asyncio.get_running_loop().call_later(delay, self._woken)
+
+    def _woken(self) -> None:
+        self._wake, self._wake_at = None, float("inf")
+        self.put(Tick())
+
+    def _observe(self, now: float) -> None:
+        state = self.coordinator.state
+        self._metrics.queue_length.set(len(self._queue))
+        self._metrics.evidence.set(len(state.evidence))
+        for what, value in state.counters.items():
+            if new := value - self._counted.get(what, 0):
+                self._metrics.core.labels(what).inc(new)
+                self._counted[what] = value
+        if now - self._verified_at >= VERIFY_SECONDS:
+            self._verified_at = now
+            try:
+                state.cluster.verify()
+            except InvariantViolated as error:
+                self._metrics.invariant_violations.labels(error.invariant).inc()
+                _log.error("the state contradicts itself", error=str(error))

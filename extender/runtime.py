@@ -1,0 +1,264 @@
+"""Builds the service from its settings, runs it, and takes it down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from extender.core import api
+from extender.core.answers import StateView
+from extender.core.coordinator import Coordinator
+from extender.core.errors import ConfigError
+from extender.core.state import Rules
+from extender.http.app import make_app, serve
+from extender.http.tls import ServerTls
+from extender.http.verbs import Bindings
+from extender.jobs import KINDS
+from extender.kernels.warm import compile_all
+from extender.kube import credentials
+from extender.kube.client import ApiClient
+from extender.kube.executor import Executor, event_writer
+from extender.kube.lease import AlwaysLeader, LeaderElector, Timing
+from extender.kube.reflector import Reflectors
+from extender.loop import Loop
+from extender.obs.log import logger
+from extender.obs.metrics import Metrics
+from extender.settings import Settings, Tls
+
+#: Everything that Muster watches.
+WATCHED = (
+    api.NODES,
+    api.NAMESPACES,
+    api.PRIORITY_CLASSES,
+    api.VOLUMES,
+    api.CLAIMS,
+    api.SERVICES,
+    api.GANG_PLANS,
+    api.VOLCANO_GROUPS,
+    api.SIGS_GROUPS,
+    api.NATIVE_GROUPS,
+    api.PYTORCH_JOBS,
+    api.PODS,
+)
+#: Seconds by which Muster answers /bind before kube-scheduler's httpTimeout.
+BIND_SLACK = 5.0
+#: Seconds that commands under way may take when the process stops.
+DRAIN_SECONDS = 10.0
+#: Seconds between two looks at rotated certificates.
+TLS_RELOAD_SECONDS = 30.0
+
+_log = logger("runtime")
+
+
+@dataclass
+class Service:
+    """A running Muster."""
+
+    settings: Settings
+    loop: Loop
+    view: StateView
+    metrics: Metrics
+    addresses: list[tuple[str, int]]
+
+    @property
+    def url(self) -> str:
+        """UrlPrefix for a KubeSchedulerConfiguration."""
+        host, port = self.addresses[0][:2]
+        scheme = "https" if self.settings.muster.tls else "http"
+        return f"{scheme}://{host}:{port}{self.settings.muster.listen.prefix}"
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What decisions depend on."""
+    m = settings.muster
+    return Rules(
+        scheduler_names=m.scheduler_names,
+        scheduler_name=m.scheduler_name,
+        managed_resources=frozenset(m.managed_resources),
+        pod_max_backoff=m.pod_max_backoff_seconds,
+        bind_timeout=m.bind_timeout_seconds - BIND_SLACK,
+        plan_deadline=m.plan_deadline_seconds,
+        visible_after=m.visible_after_seconds,
+    )
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings,
+    where: credentials.Credentials | None = None,
+    *,
+    rng: random.Random | None = None,
+) -> AsyncIterator[Service]:
+    """Run the service inside a ``with``: listening, watching and (when it leads) deciding."""
+    rng = rng or random.Random()
+    m, metrics = settings.muster, Metrics()
+    where = where or credentials.find(m.kubeconfig)
+    kinds = {kind.resource: kind for kind in KINDS}
+    coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
+    ready = False
+    view = StateView(coordinator.state, lambda: ready)
+    async with ApiClient(where, metrics) as client, contextlib.AsyncExitStack() as stack:
+        loop = Loop(coordinator, metrics, clock=time.time)
+        bindings = Bindings(loop)
+        elector = _elector(settings, client, loop, metrics, rng)
+        events = event_writer(
+            client, elector.may_write, metrics, instance=_identity(), clock=time.monotonic
+        )
+        executor = Executor(
+            client,
+            loop,
+            elector.may_write,
+            metrics,
+            rng,
+            clock=time.monotonic,
+            concurrency=m.concurrency,
+            events=events,
+        )
+        loop.connect(bindings.resolve, executor.submit)
+        reflectors = Reflectors(client, loop, WATCHED, metrics, rng)
+        runner = await _listen(settings, view, loop, bindings, metrics, stack)
+        tasks = [
+            asyncio.create_task(loop.run(), name="loop"),
+            asyncio.create_task(reflectors.run(), name="reflectors"),
+            asyncio.create_task(events.run(), name="events"),
+        ]
+        # Kernels compile off the loop while the lists come in.
+        warm = asyncio.create_task(asyncio.to_thread(compile_all), name="warm")
+        service = Service(settings, loop, view, metrics, list(runner.addresses))
+        _log.info("listening", url=service.url)
+
+        async def lead() -> None:
+            nonlocal ready
+            await asyncio.gather(reflectors.synced(), warm)
+            ready = True
+            _log.info("ready", **{k: view.state()[k] for k in ("nodes", "pods", "gangs")})
+            await elector.run()
+
+        leading = asyncio.create_task(lead(), name="lease")
+        try:
+            async with _fail_together([*tasks, leading]):
+                yield service
+        finally:
+            ready = False
+            await runner.cleanup()
+            done = await executor.drain(DRAIN_SECONDS)
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+            if done:
+                await elector.release()
+            await elector.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def serve_forever(settings: Settings) -> None:
+    """``muster serve``: run until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    running_loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running_loop.add_signal_handler(number, stop.set)
+    async with running(settings):
+        await stop.wait()
+        _log.info("stopping")
+
+
+@asynccontextmanager
+async def _fail_together(tasks: list[asyncio.Task[None]]) -> AsyncIterator[None]:
+    """A background task that ends takes the body down with it: nothing limps on."""
+    body = asyncio.current_task()
+    assert body is not None
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a task failed", task=task.get_name(), exc_info=task.exception())
+            body.cancel()
+
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.remove_done_callback(ended)
+
+
+async def _listen(
+    settings: Settings,
+    view: StateView,
+    loop: Loop,
+    bindings: Bindings,
+    metrics: Metrics,
+    stack: contextlib.AsyncExitStack,
+) -> web.AppRunner:
+    m = settings.muster
+    app = make_app(
+        view,
+        loop,
+        bindings,
+        prefix=m.listen.prefix,
+        metrics=metrics,
+        bind_deadline=m.bind_timeout_seconds - BIND_SLACK,
+        body_limit=m.body_limit_bytes,
+    )
+    context = None
+    if m.tls is not None:
+        tls = _server_tls(m.tls)
+        context = tls.context
+        reloading = asyncio.create_task(_reload(tls), name="tls")
+        stack.callback(reloading.cancel)
+    return await serve(app, m.listen.host, m.listen.port, context)
+
+
+def _server_tls(tls: Tls) -> ServerTls:
+    if tls.client_ca_file is None:
+        raise ConfigError("muster.tls.clientCAFile: is missing: callers are told by their CA")
+    return ServerTls(Path(tls.cert_file), Path(tls.key_file), Path(tls.client_ca_file))
+
+
+async def _reload(tls: ServerTls) -> None:
+    while True:
+        await asyncio.sleep(TLS_RELOAD_SECONDS)
+        tls.reload()
+
+
+def _identity() -> str:
+    """Unique to this process, opening with the pod's name."""
+    name = os.environ.get("POD_NAME") or socket.gethostname()
+    return f"{name}_{uuid.uuid4().hex[:12]}"
+
+
+def _elector(
+    settings: Settings, client: ApiClient, loop: Loop, metrics: Metrics, rng: random.Random
+) -> LeaderElector | AlwaysLeader:
+    lease, epoch = settings.muster.leader_election, int(time.time())
+    if not lease.enabled:
+        return AlwaysLeader(loop, metrics, epoch=epoch)
+    return LeaderElector(
+        client,
+        loop,
+        metrics,
+        rng,
+        namespace=lease.namespace,
+        name=lease.name,
+        identity=_identity(),
+        first_epoch=1,
+        timing=Timing(
+            lease.lease_duration_seconds,
+            lease.renew_deadline_seconds,
+            lease.retry_period_seconds,
+        ),
+        pod=os.environ.get("POD_NAME", ""),
+    )
