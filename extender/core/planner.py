@@ -84,13 +84,13 @@ def _placed_if_empty(session: Session, view: Snapshot, roles: Sequence[Role]) ->
 
 
 def _room(session: Session, view: Snapshot, role: Role) -> list[Reason]:
-    """Nodes that take members of this role, by how many they take alone, most room first."""
+    """How many nodes take members of this role, and how many each of them takes alone."""
     feasible = session.feasible(view, role.shape)
-    room = np.where(feasible, view.capacity(role.shape), 0)
+    room = view.capacity(role.shape)[feasible]
+    if not len(room):
+        return []
     if view.interacts(role.shape):
-        room = np.minimum(room, 1)
-    sizes, nodes = np.unique(room[room > 0], return_counts=True)
-    return [
-        Reason.of(Code.FITS, nodes=int(count), room=int(size))
-        for size, count in zip(sizes[::-1], nodes[::-1], strict=True)
-    ]
+        return [Reason.of(Code.FITS, nodes=len(room), room=1)]
+    least, most = int(room.min()), int(room.max())
+    size: int | str = most if least == most else f"{least} to {most}"
+    return [Reason.of(Code.FITS, nodes=len(room), room=size)]

@@ -21,6 +21,8 @@ Counts = tuple[int, ...]
 #: Patterns that are tried before the search gives up (about 0.1 s).
 BUDGET = 20_000
 
+_SURE = 1 - 1e-9
+
 
 class Cover(Struct, frozen=True):
     """``counts`` (roles, rows) that meet the demand, or None; ``exact`` if None means never."""
@@ -44,6 +46,9 @@ def cover(
         for column in requests.T.tolist()
     ]
     free = np.clip(free[:, asked], 0, np.array(demand, dtype=np.int64))
+    # Sums of 63-bit values need floats; what their rounding hides is left to the search.
+    if (free.sum(axis=0, dtype=np.float64) < np.array(demand, dtype=np.float64) * _SURE).any():
+        return Cover(None, exact=True)
     rows = _candidates(free, allowed, requests, sum(need))
     search = _Search(free[rows], allowed[:, rows], requests, tuple(need), budget)
     found = search.run()

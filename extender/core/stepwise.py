@@ -1,8 +1,9 @@
 """Plans gangs whose members restrict each other: host ports, pod (anti-)affinity, spread.
 
-Every member is placed on the overlay before the next one is looked at. Greedy in a few good
-orders first, then a depth-first search over (role, row) within a budget. The order of the rows is
-an order in which kube-scheduler's filters let the members through.
+Every member is placed on the overlay before the next one is looked at. Greedy first: in a few
+orders, and for members that must be together in one domain after the other. Then, where another
+way may exist, a depth-first search over (role, row) within a budget. The order of the rows is an
+order in which kube-scheduler's filters let the members through.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.core.bulk import Attempt, Role
-from extender.core.framework import FloatArray
+from extender.core.framework import BoolArray, FloatArray
 from extender.core.preference import Preference
 
 if TYPE_CHECKING:
     from extender.core.session import Session
     from extender.core.snapshot import Snapshot
 
-#: Members that the exact search may place before it gives up (about half a second).
-BUDGET = 2_000
+#: Row verdicts that the exact search may ask for before it gives up (about 0.2 s), and members
+#: that it may place.
+BUDGET = 1_000_000
+MAX_STATES = 2_000
 
 Step = tuple[int, int]
 
@@ -69,33 +72,80 @@ class _Walk:
 
     def required(self, budget: int) -> tuple[list[Step], bool]:
         """Place the required members; they stay on the overlay if all of them found room."""
+        orders = [self.order, self.order[::-1]][: len(self.roles)]
         best: list[Step] = []
-        for order in (self.order, self.order[::-1])[: min(len(self.roles), 2)]:
-            mark, near = self.view.checkpoint(), self.preference.near.copy()
-            steps = self.greedy(order, self.need)
-            if len(steps) == sum(self.need):
-                return steps, True
-            best = max(best, steps, key=len)
-            self.view.rollback(mark)
-            self.preference.near = near
-        found, exact = self._search(budget)
+        for order in orders:
+            for domain in (None, *self._domains()):
+                mark, near = self.view.checkpoint(), self.preference.near.copy()
+                steps = self.greedy(order, self.need, domain)
+                if len(steps) == sum(self.need):
+                    return steps, True
+                best = max(best, steps, key=len)
+                self.view.rollback(mark)
+                self.preference.near = near
+        if self._greedy_is_exact() or self._too_few_rows():
+            return best, True
+        found, exact = self._search(min(MAX_STATES, budget // max(self.view.rows, 1)))
         return (best, exact) if found is None else (found, True)
 
-    def greedy(self, order: Sequence[int], want: Sequence[int]) -> list[Step]:
-        """Place members role by role, each where it is best, until one finds no room."""
+    def _domains(self) -> Iterator[BoolArray]:
+        """Rows of each domain that could hold a role which must be together, largest first.
+
+        Evaluated for the first role that has required affinity; no domains if there is none.
+        """
+        for index, role in enumerate(self.roles):
+            if not (role.shape.affinity and role.required):
+                continue
+            codes = self.view.view.column(role.shape.affinity[0].topology_key).codes
+            capacity = self._ceiling(index)
+            held = codes >= 0
+            room = np.bincount(codes[held], weights=capacity[held])
+            for code in np.argsort(-room, kind="stable"):
+                if room[code] >= role.required:
+                    yield codes == code
+            return
+
+    def _ceiling(self, index: int) -> NDArray[np.int64]:
+        """Members of a role that each row could take if no member restricted another. (rows,)."""
+        shape = self.roles[index].shape
+        capacity = np.minimum(self.view.capacity(shape), self.need[index])
+        return np.where(self.view.feasible_static(shape), capacity, 0)
+
+    def _too_few_rows(self) -> bool:
+        return any(
+            int(self._ceiling(index).sum()) < need for index, need in enumerate(self.need) if need
+        )
+
+    def _greedy_is_exact(self) -> bool:
+        """Whether greedy places as many as possible.
+
+        So it is for one role without affinity whose copies restrict each other inside domains of
+        one key only: it leaves off when every domain is full, or held up by one that is.
+        """
+        asked = [role.shape for role in self.roles if role.required]
+        if len(asked) != 1 or asked[0].affinity or len(asked[0].spread) > 1:
+            return False
+        keys = {term.topology_key for term in asked[0].anti_affinity}
+        return len(keys | {each.topology_key for each in asked[0].spread}) <= 1
+
+    def greedy(
+        self, order: Sequence[int], want: Sequence[int], domain: BoolArray | None = None
+    ) -> list[Step]:
+        """Place members role by role, each where it is best (in ``domain``), until none fits."""
         steps: list[Step] = []
         for index in order:
             for left in range(want[index], 0, -1):
-                rows = self._rows(index, left)
+                rows = self._rows(index, left, domain)
                 if not len(rows):
                     break
                 steps.append((index, int(rows[0])))
                 self._place(*steps[-1])
         return steps
 
-    def _rows(self, index: int, left: int) -> NDArray[np.intp]:
+    def _rows(self, index: int, left: int, domain: BoolArray | None = None) -> NDArray[np.intp]:
         shape = self.roles[index].shape
-        rows = np.flatnonzero(self.session.feasible(self.view, shape))
+        feasible = self.session.feasible(self.view, shape)
+        rows = np.flatnonzero(feasible if domain is None else feasible & domain)
         capacity = self.view.capacity(shape)
         return self.preference.best(
             rows, left, self.view.free, self.requests[index], capacity, self.scores[index]
@@ -105,7 +155,7 @@ class _Walk:
         self.view.place(self.roles[index].shape, row)
         self.preference.near[row] = True
 
-    def _search(self, budget: int) -> tuple[list[Step] | None, bool]:
+    def _search(self, states: int) -> tuple[list[Step] | None, bool]:
         """All sequences of steps, but no two that lead to the same members on the same rows.
 
         Returns the steps, or None and whether there is none.
@@ -132,7 +182,7 @@ class _Walk:
                 placed[step] -= 1
                 continue
             seen.add(state)
-            if len(seen) > budget:
+            if len(seen) > states:
                 return None, False
             marks.append(self.view.checkpoint())
             steps.append(step)
