@@ -15,7 +15,7 @@ def mapping(parent: Manifest, key: str, path: str) -> Manifest:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidObject(f"{path}.{key}", value, "a map of fields")
+        raise InvalidObject(_at(path, key), value, "a map of fields")
     return value
 
 
@@ -25,7 +25,7 @@ def items(parent: Manifest, key: str, path: str) -> list[Manifest]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise InvalidObject(f"{path}.{key}", value, "a list of maps")
+        raise InvalidObject(_at(path, key), value, "a list of maps")
     return value
 
 
@@ -35,7 +35,7 @@ def whole(parent: Manifest, key: str, path: str, least: int = 0) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidObject(f"{path}.{key}", value, f"a whole number of at least {least}")
+        raise InvalidObject(_at(path, key), value, f"a whole number of at least {least}")
     return value
 
 
@@ -45,7 +45,7 @@ def text(parent: Manifest, key: str, path: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidObject(f"{path}.{key}", value, "text")
+        raise InvalidObject(_at(path, key), value, "text")
     return value
 
 
@@ -55,7 +55,7 @@ def flag(parent: Manifest, key: str, path: str) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise InvalidObject(f"{path}.{key}", value, "true or false")
+        raise InvalidObject(_at(path, key), value, "true or false")
     return value
 
 
@@ -63,7 +63,7 @@ def choice(parent: Manifest, key: str, path: str, allowed: Sequence[str], defaul
     """``parent[key]`` as one of ``allowed``; absent, null and empty are ``default``."""
     value = text(parent, key, path) or default
     if value not in allowed:
-        raise InvalidObject(f"{path}.{key}", value, "one of " + ", ".join(allowed))
+        raise InvalidObject(_at(path, key), value, "one of " + ", ".join(allowed))
     return value
 
 
@@ -72,3 +72,7 @@ def dig(value: Any, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _at(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

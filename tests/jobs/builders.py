@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from extender.core.framework import JobStep
 from extender.core.objects import Pod
-from extender.jobs import PyTorchJob
-from extender.jobs.lifecycle import Step
+from extender.jobs.pytorch import PyTorchJob
 
 KIND = PyTorchJob()
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
@@ -31,7 +31,9 @@ def job(roles: dict | None = None, name: str = "ddp", uid: str = "job-1", **spec
         "kind": "PyTorchJob",
         "metadata": {"name": name, "namespace": "team", "uid": uid},
         "spec": {
-            "pytorchReplicaSpecs": {"Master": role(), "Worker": role(2)} if roles is None else roles,
+            "pytorchReplicaSpecs": {"Master": role(), "Worker": role(2)}
+            if roles is None
+            else roles,
             **spec,
         },
     }
@@ -73,10 +75,8 @@ def pod(
 
 def run(
     manifest: dict, pods: list[Pod] | None = None, services: tuple = (), now: float = NOW
-) -> Step:
-    step = KIND.reconcile(manifest, pods or [], frozenset(services), now)
-    assert isinstance(step, Step)
-    return step
+) -> JobStep:
+    return KIND.reconcile(manifest, pods or [], frozenset(services), now)
 
 
 def merged(target: dict, patch: dict) -> dict:
@@ -103,7 +103,9 @@ def written(manifest: dict, step: Any) -> dict:
     return result
 
 
-def settled(manifest: dict, pods: list[Pod] | None = None, now: float = NOW, times: int = 3) -> dict:
+def settled(
+    manifest: dict, pods: list[Pod] | None = None, now: float = NOW, times: int = 3
+) -> dict:
     """The job after some passes over the same pods."""
     for _ in range(times):
         step = KIND.reconcile(manifest, pods or [], frozenset(), now)
