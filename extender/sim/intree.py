@@ -112,7 +112,8 @@ def _matches_term(term: Manifest, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(requirement: Manifest, value: str | None) -> bool:
-    values, operator = requirement.get("values") or [], requirement["operator"]
+    values: list[str] = requirement.get("values") or []
+    operator: str = requirement["operator"]
     if operator in ("Gt", "Lt"):
         try:
             have, limit = int(value or ""), int(values[0])
@@ -123,7 +124,7 @@ def _holds(requirement: Manifest, value: str | None) -> bool:
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    inside = value is not None and value in set(values)
+    inside = value in values
     return inside == (operator == "In")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from extender.core.objects import Manifest
 
 _UPDATABLE = (
@@ -181,7 +183,7 @@ def _selector_problems(old: Manifest, new: Manifest) -> list[str]:
     if have.items() <= want.items():
         return []
     why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-    return [f"spec.nodeSelector: Invalid value: {want}: {why}"]
+    return [f"spec.nodeSelector: Invalid value: {_json(want)}: {why}"]
 
 
 def _affinity_problems(old: Manifest, new: Manifest) -> list[str]:
@@ -194,9 +196,9 @@ def _affinity_problems(old: Manifest, new: Manifest) -> list[str]:
         return []
     if len(before) != len(after):
         why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [f"{path}: Invalid value: {after}: {why}"]
+        return [f"{path}: Invalid value: {_json(after)}: {why}"]
     return [
-        f"{path}[{index}]: Invalid value: {after[index]}: only additions are allowed (no mutations"
+        f"{path}[{index}]: Invalid value: {_json(after[index])}: only additions are allowed (no mutations"
         " or deletions)"
         for index, term in enumerate(before)
         if not all(
@@ -205,6 +207,10 @@ def _affinity_problems(old: Manifest, new: Manifest) -> list[str]:
             for item in term.get(field) or ()
         )
     ]
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
 
 
 def _required_terms(spec: Manifest) -> list[Manifest]:

@@ -130,7 +130,7 @@ class Rest:
             return 200, self._update(request, target)
         if request.method == "DELETE":
             return 200, self._delete(request, target)
-        raise statuses.not_allowed(target.resource, request.method.lower())
+        raise statuses.not_allowed()
 
     def _get(self, request: Request, target: Target) -> Manifest:
         if target.subresource not in ("", "status"):
@@ -165,7 +165,7 @@ class Rest:
         if target.name:
             return self._post_subresource(target, body, dry_run=dry_run)
         if target.resource.namespaced and target.namespace is None:
-            raise statuses.not_allowed(target.resource, "create")
+            raise statuses.not_allowed()
         _same_kind(target, body)
         return self.store.create(target.resource, target.namespace or "", body, dry_run=dry_run)
 
@@ -181,7 +181,7 @@ class Rest:
         else:
             node = (body.get("target") or {}).get("name")
             if not node:
-                raise statuses.invalid(api.PODS, target.name, ["target.name: Required value"])
+                raise ApiError(500, "", "target.name: Required value")
             self.store.bind(
                 namespace,
                 target.name,
@@ -281,12 +281,12 @@ def _change(request: Request, target: Target) -> Callable[[Manifest], Manifest]:
 
 def _same_kind(target: Target, body: Manifest) -> None:
     resource = target.resource
-    for field, wanted in (("kind", resource.kind), ("apiVersion", resource.api_version)):
-        if body.get(field, wanted) != wanted:
-            raise statuses.bad_request(
-                f"the {field} in the data ({body[field]}) does not match the expected {field}"
-                f" ({wanted})"
-            )
+    kind = body.get("kind", resource.kind)
+    version = body.get("apiVersion", resource.api_version)
+    if (kind, version) != (resource.kind, resource.api_version):
+        raise statuses.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {resource.kind}'
+        )
 
 
 def _json(raw: bytes) -> Any:
@@ -308,7 +308,9 @@ def _body(request: Request) -> Manifest:
 def _dry_run(request: Request) -> bool:
     asked = request.query.get("dryRun", "")
     if asked not in ("", "All"):
-        raise statuses.bad_request(f'dryRun: Unsupported value: "{asked}": supported values: "All"')
+        raise ApiError(
+            422, "Invalid", f'dryRun: Unsupported value: ["{asked}"]: supported values: "All"'
+        )
     return asked == "All"
 
 
@@ -329,4 +331,6 @@ def _read_token(token: str) -> tuple[int, int]:
         fields = orjson.loads(base64.urlsafe_b64decode(token))
         return int(fields["rv"]), int(fields["start"])
     except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error
+        raise statuses.bad_request(
+            f"invalid continue token: continue key is not valid: {error}"
+        ) from error

@@ -6,10 +6,13 @@ Source: apimachinery ``pkg/api/errors``, apiserver ``pkg/storage`` and ``pkg/reg
 
 from __future__ import annotations
 
+import re
+
 from extender.core.api import Resource
 from extender.core.errors import ApiError, Gone
 from extender.core.objects import Manifest
 
+_QUOTED = re.compile(r'"([^"]+)"')
 _MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
@@ -46,9 +49,28 @@ def modified(resource: Resource, name: str) -> ApiError:
 
 
 def precondition(resource: Resource, name: str, field: str, wanted: str, have: str) -> ApiError:
-    """409 of a delete or a Binding whose ``UID`` or ``ResourceVersion`` is not the object's."""
-    why = f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {have}"
+    """409 of an update or Binding whose ``UID`` or ``ResourceVersion`` is not the object's."""
+    key = f"/registry/{resource.plural}/{name}"
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0,"
+        f" AdditionalErrorMsg: Precondition failed: {field} in precondition: {wanted}, {field} in"
+        f" object meta: {have}"
+    )
     return conflict(resource, name, why)
+
+
+def delete_precondition(
+    resource: Resource, name: str, field: str, wanted: str, have: str
+) -> ApiError:
+    """409 of a delete whose ``UID`` or ``ResourceVersion`` is not the object's."""
+    fate = "deleted and then recreated" if field == "UID" else "modified"
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    message = (
+        f'Operation cannot be fulfilled on {kind} "{name}": the {field} in the precondition'
+        f" ({wanted}) does not match the {field} in record ({have}). The object might have been"
+        f" {fate}"
+    )
+    return ApiError(409, "Conflict", message)
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:
@@ -66,25 +88,28 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def not_allowed(resource: Resource, action: str) -> ApiError:
+def no_version(resource: Resource, name: str) -> ApiError:
+    """422 of a PUT without a resourceVersion, of a kind that demands one."""
+    why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    return ApiError(422, "Invalid", f'{qualified(resource)} "{name}" is invalid: {why}')
+
+
+def not_allowed() -> ApiError:
     """405 of a verb that the resource does not have."""
-    message = f'{action} is not supported on resources of kind "{qualified(resource)}"'
+    message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message)
 
 
 def invalid_patch(why: str) -> ApiError:
-    """422 of a JSON patch that cannot be applied."""
-    return ApiError(422, "Invalid", f"the server rejected our request due to an error: {why}")
+    """422 of a JSON patch that cannot be applied; the real server does not say ``why``."""
+    message = f"the server rejected our request due to an error in our request ({why})"
+    return ApiError(422, "Invalid", message)
 
 
 def unsupported_patch(content_type: str) -> ApiError:
-    return ApiError(
-        415,
-        "UnsupportedMediaType",
-        "the body of the request was in an unknown format - accepted media types include:"
-        " application/json-patch+json, application/merge-patch+json,"
-        f" application/strategic-merge-patch+json (was {content_type})",
-    )
+    """415 of a patch in no known format."""
+    message = f"415: Unsupported Media Type ({content_type})"
+    return ApiError(415, "UnsupportedMediaType", message)
 
 
 def too_large(limit: int) -> ApiError:
@@ -114,7 +139,7 @@ def too_new(asked: int, current: int) -> ApiError:
 
 
 def render(error: ApiError, resource: Resource | None = None, name: str = "") -> Manifest:
-    """The metav1.Status of an error, with ``details`` where the request named a resource."""
+    """The metav1.Status of an error; ``details`` has no causes, the message says them."""
     status: Manifest = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -124,8 +149,12 @@ def render(error: ApiError, resource: Resource | None = None, name: str = "") ->
         "reason": error.reason,
         "code": error.code,
     }
-    if resource is not None:
+    if not error.reason:
+        del status["reason"]
+    if resource is not None and error.reason not in ("BadRequest", ""):
         kind = resource.kind if error.code == 422 else resource.plural
+        if not name and (quoted := _QUOTED.search(error.message)):
+            name = quoted[1]
         details = {"name": name, "group": resource.group, "kind": kind}
         status["details"] = {key: text for key, text in details.items() if text}
     return status

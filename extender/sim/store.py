@@ -201,7 +201,8 @@ class Store:
     ) -> Manifest:
         """Update an object or its status to ``change(old)``, which must not change ``old``.
 
-        A uid or resourceVersion in the new metadata is a precondition; ``put`` demands the latter
+        A uid or resourceVersion in the new metadata is a precondition (another uid is a 409 of PUT
+        but a 422 of PATCH, as on the real server); ``put`` demands the latter
         where the kind does. A content that is the old one is no write.
         """
         kind, old = self._kinds[resource], self.get(resource, namespace, name)
@@ -209,7 +210,7 @@ class Store:
             raise statuses.not_served()
         new = copy_json(change(old))
         meta = new.setdefault("metadata", {})
-        self._preconditions(kind, old, meta, put=put and not subresource)
+        self._preconditions(kind, old, meta, put=put)
         for field in _SYSTEM:
             meta.pop(field, None)
             if field in old["metadata"]:
@@ -251,7 +252,7 @@ class Store:
             ("ResourceVersion", version, meta["resourceVersion"]),
         ):
             if wanted and wanted != have:
-                raise statuses.precondition(resource, name, field, wanted, have)
+                raise statuses.delete_precondition(resource, name, field, wanted, have)
         seconds = _grace(old, grace) if resource == api.PODS else 0
         if dry_run:
             return old
@@ -316,7 +317,7 @@ class Store:
         if meta.get("namespace", namespace) != namespace:
             raise statuses.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the"
-                f" request (was {meta['namespace']}, must be {namespace})"
+                " request"
             )
         for field in _SYSTEM[2:]:
             meta.pop(field, None)
@@ -360,7 +361,9 @@ class Store:
         elif not _NAME.match(name) or len(name) > 253:
             problems.append(
                 f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must'
-                " consist of lower case alphanumeric characters, '-' or '.'"
+                " consist of lower case alphanumeric characters, '-' or '.', and must start and"
+                " end with an alphanumeric character (e.g. 'example.com', regex used for validation"
+                f" is '{_NAME.pattern[1:-1]}')"
             )
         size = sum(
             len(k.encode()) + len(v.encode()) for k, v in (meta.get("annotations") or {}).items()
@@ -378,16 +381,15 @@ class Store:
         resource, name = kind.resource, old["metadata"]["name"]
         have = old["metadata"]
         if (uid := meta.get("uid")) and uid != have["uid"]:
-            raise statuses.precondition(resource, name, "UID", uid, have["uid"])
+            if put:
+                raise statuses.precondition(resource, name, "UID", uid, have["uid"])
+            why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+            raise statuses.invalid(resource, name, [why])
         if version := meta.get("resourceVersion"):
             if version != have["resourceVersion"]:
                 raise statuses.modified(resource, name)
         elif put and not kind.unconditional:
-            raise statuses.invalid(
-                resource,
-                name,
-                ["metadata.resourceVersion: Invalid value: 0: must be specified for an update"],
-            )
+            raise statuses.no_version(resource, name)
 
     def _confine(self, kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
         """Only status through the status subresource; anything but status otherwise."""
