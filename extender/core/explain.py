@@ -42,8 +42,8 @@ _ORDER = (
 CLASSES = 8
 
 
-class _Short(Struct, frozen=True, order=True):
-    """A class of nodes that lack a resource; sorts by how far they miss."""
+class _Short(Struct, frozen=True):
+    """A class of nodes that lack a resource, and by which part of what is asked."""
 
     missing: float
     column: int
@@ -127,7 +127,7 @@ def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Rea
     for group in classes.values():
         told.extend(_told(group, names[group[0].column]))
     reasons = []
-    for each, free_text in sorted(told):
+    for each, free_text in sorted(told, key=lambda line: _distance(line[0])):
         name = names[each.column]
         want = int(request[each.column])
         code = Code.TOO_MANY_PODS if name == PODS else Code.RESOURCE
@@ -136,6 +136,11 @@ def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Rea
             values["resource"] = name
         reasons.append(Reason.of(code, each.nodes, **values, asked=render(name, want)))
     return reasons
+
+
+def _distance(short: _Short) -> tuple[float, int, int, int]:
+    """Nearest miss first; of equal ones, that of most nodes."""
+    return short.missing, -short.nodes, short.column, short.total
 
 
 def _classes(
@@ -157,7 +162,7 @@ def _told(group: list[_Short], name: str) -> list[tuple[_Short, str]]:
     """Few classes one by one; many (cpu and memory differ from node to node) in one line."""
     if len(group) <= CLASSES:
         return [(each, render(name, max(each.free, 0))) for each in group]
-    best = min(group)
+    best = min(group, key=_distance)
     nodes = sum(each.nodes for each in group)
     line = _Short(best.missing, best.column, best.free, best.total, nodes)
     return [(line, f"at most {render(name, max(best.free, 0))}")]
