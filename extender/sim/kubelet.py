@@ -19,8 +19,8 @@ from extender.core import api
 from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.sim.client import Client
+from extender.sim.intake import timestamp
 from extender.sim.podfit import Usage, over_committed
-from extender.sim.store import timestamp
 
 RUN_SECONDS = "sim.muster.dev/run-seconds"
 EXIT_CODE = "sim.muster.dev/exit-code"

@@ -28,11 +28,11 @@ from extender.core.objects import Manifest
 from extender.sim import extenders
 from extender.sim.client import Client
 from extender.sim.extenders import Extender
+from extender.sim.intake import set_condition, timestamp
 from extender.sim.intree import Refused, pinned, refuse
 from extender.sim.patches import copy_json
 from extender.sim.podfit import Amounts, Row, Usage, requests
 from extender.sim.schedqueue import EXTENDER, Entry, Queue, Wake
-from extender.sim.store import set_condition, timestamp
 
 #: Finished pods are as good as deleted to kube-scheduler's informer.
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"

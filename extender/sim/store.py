@@ -14,47 +14,26 @@ Source: apiserver ``pkg/registry/generic/registry/store.go``, kubernetes ``pkg/r
 from __future__ import annotations
 
 import itertools
-import re
-import zlib
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from extender.core import api
 from extender.core.api import Resource
 from extender.core.objects import Manifest
-from extender.sim import podrules, statuses
+from extender.sim import intake, podrules, statuses
 from extender.sim.history import Change, History, Key, Shape, Watch
 from extender.sim.history import Kind as ChangeKind
 from extender.sim.kinds import SERVED, Kind
+from extender.sim.owners import Owners
 from extender.sim.patches import copy_json
 from extender.sim.selectors import Selector
 
 #: Looks at (or changes) a new object before it is stored; raises an ApiError to refuse it.
 Admission = Callable[[Resource, Manifest], None]
 
-#: Metadata that only the server sets.
-_SYSTEM = (
-    "name",
-    "namespace",
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "resourceVersion",
-)
-_ANNOTATIONS_LIMIT = 256 * 1024
-_NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_CLASSES = (
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 )
-
-
-def timestamp(now: float) -> str:
-    """metav1.Time of seconds since the epoch: RFC 3339 in whole seconds."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Store:
@@ -76,8 +55,7 @@ class Store:
         self._uid = uid
         self._kinds: dict[Resource, Kind] = {}
         self._tables: dict[Resource, dict[Key, Manifest]] = {}
-        self._dependents: dict[str, dict[tuple[Resource, Key], None]] = {}
-        self._uids: dict[str, None] = {}
+        self._owners = Owners()
         self._watches: dict[int, Watch] = {}
         self._watch_ids = itertools.count()
         for kind in kinds:
@@ -98,8 +76,7 @@ class Store:
     def unserve(self, resource: Resource) -> None:
         """Stop serving a kind: its objects are gone (without a word) and its watches end."""
         for key, obj in self._tables[resource].items():
-            self._index(resource, key, obj, add=False)
-            del self._uids[obj["metadata"]["uid"]]
+            self._owners.remove(resource, key, obj)
         del self._kinds[resource], self._tables[resource]
         for watch in self._watches.values():
             watch.end(resource)
@@ -174,11 +151,11 @@ class Store:
         obj: Manifest = {"apiVersion": resource.api_version, "kind": resource.kind}
         obj |= copy_json(body)
         self._name(resource, namespace, obj)
-        self._default(kind, obj)
+        intake.default(kind, obj, self.list(api.PRIORITY_CLASSES))
         for admit in self.admission:
             admit(resource, obj)
         meta = obj["metadata"]
-        self._check(resource, obj)
+        intake.check(resource, obj)
         key = (meta.get("namespace", ""), meta["name"])
         if key in table:
             raise statuses.already_exists(resource, meta["name"])
@@ -210,19 +187,19 @@ class Store:
             raise statuses.not_served()
         new = copy_json(change(old))
         meta = new.setdefault("metadata", {})
-        self._preconditions(kind, old, meta, put=put)
-        for field in _SYSTEM:
+        intake.preconditions(kind, old, meta, put=put)
+        for field in intake.SYSTEM:
             meta.pop(field, None)
             if field in old["metadata"]:
                 meta[field] = old["metadata"][field]
         new |= {"apiVersion": resource.api_version, "kind": resource.kind}
-        new = self._confine(kind, old, new, subresource)
+        new = intake.confine(kind, old, new, subresource)
         if resource == api.PODS and not subresource:
             problems = podrules.update_problems(old["spec"], new.get("spec") or {})
             if problems:
                 raise statuses.invalid(resource, name, problems)
-        self._check(resource, new)
-        if kind.generation and _content(new) != _content(old):
+        intake.check(resource, new)
+        if kind.generation and intake.content(new) != intake.content(old):
             meta = new["metadata"]
             meta["generation"] = meta.get("generation", 1) + 1
         if dry_run or new == old:
@@ -253,7 +230,7 @@ class Store:
         ):
             if wanted and wanted != have:
                 raise statuses.delete_precondition(resource, name, field, wanted, have)
-        seconds = _grace(old, grace) if resource == api.PODS else 0
+        seconds = intake.grace(old, grace) if resource == api.PODS else 0
         if dry_run:
             return old
         if orphan:
@@ -265,7 +242,7 @@ class Store:
         if "deletionTimestamp" in meta and seconds >= meta["deletionGracePeriodSeconds"]:
             return old  # grace can only be shortened
         new = copy_json(old)
-        new["metadata"]["deletionTimestamp"] = timestamp(self._now() + seconds)
+        new["metadata"]["deletionTimestamp"] = intake.timestamp(self._now() + seconds)
         new["metadata"]["deletionGracePeriodSeconds"] = seconds
         if "generation" in meta and "deletionTimestamp" not in meta:
             new["metadata"]["generation"] += 1
@@ -307,7 +284,7 @@ class Store:
         new["status"].pop("nominatedNodeName", None)
         if annotations:
             new["metadata"].setdefault("annotations", {}).update(annotations)
-        set_condition(new["status"], "PodScheduled", "True", timestamp(self._now()))
+        intake.set_condition(new["status"], "PodScheduled", "True", intake.timestamp(self._now()))
         self._store(api.PODS, (namespace, name), new, old)
 
     # --- steps of a write
@@ -319,7 +296,7 @@ class Store:
                 "the namespace of the provided object does not match the namespace sent on the"
                 " request"
             )
-        for field in _SYSTEM[2:]:
+        for field in intake.SYSTEM[2:]:
             meta.pop(field, None)
         if resource.namespaced:
             meta["namespace"] = namespace
@@ -328,87 +305,8 @@ class Store:
                 raise statuses.not_found(api.NAMESPACES, namespace)
         meta["uid"] = self._uid()
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + _suffix(meta["uid"])
-        meta["creationTimestamp"] = timestamp(self._now())
-
-    def _default(self, kind: Kind, obj: Manifest) -> None:
-        resource, meta = kind.resource, obj["metadata"]
-        if kind.generation:
-            meta["generation"] = 1
-        if resource == api.PODS:
-            podrules.default_pod(obj, meta["creationTimestamp"])
-            classes = self.list(api.PRIORITY_CLASSES)
-            if refusal := podrules.default_priority(obj["spec"], classes):
-                raise statuses.forbidden(resource, meta.get("name", ""), refusal)
-        elif resource == api.NODES:
-            _default_node(obj)
-        elif resource == api.NAMESPACES:
-            labels = meta.get("labels") or {}
-            meta["labels"] = {"kubernetes.io/metadata.name": meta.get("name", ""), **labels}
-            obj["status"] = {"phase": "Active"}
-        elif resource == api.PRIORITY_CLASSES:
-            obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        elif resource in (api.CLAIMS, api.VOLUMES):
-            obj["status"] = {"phase": "Pending"}
-        elif kind.status:
-            obj.pop("status", None)
-
-    def _check(self, resource: Resource, obj: Manifest) -> None:
-        meta, problems = obj["metadata"], []
-        name = str(meta.get("name", ""))
-        if not name:
-            problems.append("metadata.name: Required value: name or generateName is required")
-        elif not _NAME.match(name) or len(name) > 253:
-            problems.append(
-                f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 subdomain must'
-                " consist of lower case alphanumeric characters, '-' or '.', and must start and"
-                " end with an alphanumeric character (e.g. 'example.com', regex used for validation"
-                f" is '{_NAME.pattern[1:-1]}')"
-            )
-        size = sum(
-            len(k.encode()) + len(v.encode()) for k, v in (meta.get("annotations") or {}).items()
-        )
-        if size > _ANNOTATIONS_LIMIT:
-            problems.append(
-                f"metadata.annotations: Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
-            )
-        if resource == api.PODS:
-            problems += podrules.pod_problems(obj["spec"])
-        if problems:
-            raise statuses.invalid(resource, name, problems)
-
-    def _preconditions(self, kind: Kind, old: Manifest, meta: Manifest, *, put: bool) -> None:
-        resource, name = kind.resource, old["metadata"]["name"]
-        have = old["metadata"]
-        if (uid := meta.get("uid")) and uid != have["uid"]:
-            if put:
-                raise statuses.precondition(resource, name, "UID", uid, have["uid"])
-            why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
-            raise statuses.invalid(resource, name, [why])
-        if version := meta.get("resourceVersion"):
-            if version != have["resourceVersion"]:
-                raise statuses.modified(resource, name)
-        elif put and not kind.unconditional:
-            raise statuses.no_version(resource, name)
-
-    def _confine(self, kind: Kind, old: Manifest, new: Manifest, subresource: str) -> Manifest:
-        """Only status through the status subresource; anything but status otherwise."""
-        if not kind.status:
-            return new
-        source, target = (new, dict(old)) if subresource else (old, new)
-        target.pop("status", None)
-        if "status" in source:
-            target["status"] = source["status"]
-        if subresource and kind.resource == api.PODS:
-            # Labels and annotations do change through pods/status.
-            meta = target["metadata"] = dict(old["metadata"])
-            for field in ("labels", "annotations"):
-                meta.pop(field, None)
-                if new["metadata"].get(field):
-                    meta[field] = new["metadata"][field]
-        elif subresource:
-            target["metadata"] = dict(old["metadata"])
-        return target
+            meta["name"] = meta["generateName"] + intake.suffix(meta["uid"])
+        meta["creationTimestamp"] = intake.timestamp(self._now())
 
     def _store(self, resource: Resource, key: Key, new: Manifest, old: Manifest) -> Manifest:
         meta = new["metadata"]
@@ -428,15 +326,14 @@ class Store:
         self, resource: Resource, key: Key, kind: ChangeKind, obj: Manifest, old: Manifest | None
     ) -> Manifest:
         self.version += 1
-        meta = obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
+        obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
         if old is not None:
-            self._index(resource, key, old, add=False)
+            self._owners.remove(resource, key, old)
         if kind == "DELETED":
-            del self._tables[resource][key], self._uids[meta["uid"]]
+            del self._tables[resource][key]
         else:
             self._tables[resource][key] = obj
-            self._uids[meta["uid"]] = None
-            self._index(resource, key, obj, add=True)
+            self._owners.add(resource, key, obj)
         change = Change(self.version, resource, key, kind, obj, old)
         self.history.add(change)
         for watch in list(self._watches.values()):
@@ -451,28 +348,20 @@ class Store:
 
     # --- owners
 
-    def _index(self, resource: Resource, key: Key, obj: Manifest, *, add: bool) -> None:
-        for reference in obj["metadata"].get("ownerReferences") or ():
-            if add:
-                self._dependents.setdefault(reference["uid"], {})[resource, key] = None
-            else:
-                self._dependents.get(reference["uid"], {}).pop((resource, key), None)
-
     def _collect(self, owner: str) -> None:
         """Delete the dependents of an owner that is gone, unless another owner lives."""
-        for resource, key in list(self._dependents.get(owner, {})):
+        for resource, key in self._owners.dependents(owner):
             obj = self._tables[resource].get(key)
             if obj is not None:
                 self._collect_orphan(resource, key, obj)
-        self._dependents.pop(owner, None)
 
     def _collect_orphan(self, resource: Resource, key: Key, obj: Manifest) -> None:
         owners = obj["metadata"].get("ownerReferences") or ()
-        if owners and not any(reference["uid"] in self._uids for reference in owners):
+        if owners and not any(self._owners.lives(reference["uid"]) for reference in owners):
             self.delete(resource, *key)
 
     def _orphan(self, owner: str) -> None:
-        for resource, key in list(self._dependents.get(owner, {})):
+        for resource, key in self._owners.dependents(owner):
             old = self._tables[resource][key]
             new = copy_json(old)
             new["metadata"]["ownerReferences"] = [
@@ -487,57 +376,3 @@ class Store:
                     name = obj["metadata"]["name"]
                     if (namespace, name) in self._tables[resource]:
                         self.delete(resource, namespace, name, grace=0)
-
-
-def set_condition(
-    status: Manifest, kind: str, value: str, now: str, reason: str = "", message: str = ""
-) -> bool:
-    """Set a condition in place; the transition time moves only with ``value``. Whether it changed."""
-    fresh = {"type": kind, "status": value}
-    fresh |= {"reason": reason} if reason else {}
-    fresh |= {"message": message} if message else {}
-    conditions = status.setdefault("conditions", [])
-    for index, old in enumerate(conditions):
-        if old["type"] != kind:
-            continue
-        if all(
-            old.get(field, "") == fresh.get(field, "") for field in ("status", "reason", "message")
-        ):
-            return False
-        since = old.get("lastTransitionTime") if old["status"] == value else now
-        conditions[index] = {"lastProbeTime": None, "lastTransitionTime": since, **fresh}
-        return True
-    conditions.append({"lastProbeTime": None, "lastTransitionTime": now, **fresh})
-    return True
-
-
-def _default_node(node: Manifest) -> None:
-    """Capacity is allocatable; a new node carries the not-ready taint until somebody removes it."""
-    spec, status = node.setdefault("spec", {}), node.setdefault("status", {})
-    if "capacity" in status and "allocatable" not in status:
-        status["allocatable"] = status["capacity"]
-    taints = list(spec.get("taints") or ())
-    not_ready = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    if not_ready not in taints:
-        spec["taints"] = [*taints, not_ready]
-
-
-def _grace(pod: Manifest, asked: int | None) -> int:
-    spec, status = pod["spec"], pod.get("status") or {}
-    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-        return 0
-    seconds = spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked
-    return 1 if seconds < 0 else int(seconds)
-
-
-def _content(obj: Manifest) -> Manifest:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-
-def _suffix(uid: str) -> str:
-    number = zlib.crc32(uid.encode())
-    letters = []
-    for _ in range(5):
-        number, index = divmod(number, len(_SUFFIX_LETTERS))
-        letters.append(_SUFFIX_LETTERS[index])
-    return "".join(letters)
