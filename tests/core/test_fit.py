@@ -202,8 +202,10 @@ def build(machines: list[o.Node], bound: list[o.Pod]) -> Cluster:
     cluster = Cluster()
     for name, labels in SPACES.items():
         cluster.upsert_namespace(b.namespace(name, **labels))
-    for each in (*bound, *machines):  # pods first: they wait for their nodes
-        cluster.upsert_node(each) if isinstance(each, o.Node) else cluster.upsert_pod(each)
+    for each in bound:
+        cluster.upsert_pod(each)
+    for machine in machines:  # after their pods, which wait for them
+        cluster.upsert_node(machine)
     return cluster
 
 
@@ -251,7 +253,7 @@ def test_reservations_count_as_pods(world):
     machines, bound, later, pod = world
     cluster = build(machines, bound)
     for each in later:
-        row = cluster.row_of(each.spec.node_name)
+        row = cluster.view().row_of[each.spec.node_name]
         cluster.reserve(each.metadata.uid, shape_of(each, ignore_node=True), row)
     cluster.verify()
     assert answer(Snapshot(cluster), pod) == expected(machines, [*bound, *later], pod)
