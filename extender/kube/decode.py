@@ -46,21 +46,21 @@ class Key(Struct, frozen=True, order=True):
     uid: str
 
 
-class ListMeta(Struct, rename="camel"):
+class ListMeta(Struct, frozen=True, rename="camel"):
     """metav1.ListMeta. ``next`` is the token of the following page."""
 
     resource_version: str = ""
     next: str = msgspec.field(default="", name="continue")
 
 
-class Page(Struct):
+class Page(Struct, frozen=True):
     """One page of a list; ``items: null`` is how an empty one is written."""
 
     metadata: ListMeta = ListMeta()
     items: list[Raw] | None = None
 
 
-class _Line(Struct):
+class _Line(Struct, frozen=True):
     type: str
     object: Raw
 
@@ -69,15 +69,15 @@ class _OnlyMeta(o.ApiStruct, frozen=True):
     metadata: o.Meta = o.Meta()
 
 
-class _Version(Struct, rename="camel"):
+class _Version(Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class _OnlyVersion(Struct):
+class _OnlyVersion(Struct, frozen=True):
     metadata: _Version = _Version()
 
 
-class _Status(Struct):
+class _Status(Struct, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""

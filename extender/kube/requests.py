@@ -76,7 +76,7 @@ def object_in(reply: Reply) -> Manifest | None:
         found: Any = orjson.loads(reply.body)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict) or found.get("kind") == "Status":
+    if not isinstance(found, dict) or not found or found.get("kind") == "Status":
         return None
     return found
 

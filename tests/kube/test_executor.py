@@ -1,0 +1,281 @@
+"""The executor: what it sends, retries and answers. Time is the loop's, answers are a script."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from extender.core.api import GANG_PLANS, PODS, VOLCANO_GROUPS
+from extender.core.commands import Bind, Create, Delete, Lane, Notice, Patch
+from extender.core.events import Done
+from extender.kube.client import Reply
+from extender.kube.executor import Executor, event_writer
+from extender.obs.metrics import Metrics
+from tests.kube.fakes import Recorder, Scripted, rng
+
+pytestmark = [pytest.mark.looptime(start=0), pytest.mark.timeout(20)]
+
+POD = "/api/v1/namespaces/ns/pods/p"
+BINDING = POD + "/binding"
+BIND = Bind(1, "ns", "p", "u1", "7", "n1")
+
+
+def status(code, reason, retry_after=None):
+    return Reply(code, b"{}", reason, "told so", retry_after)
+
+
+def pod(uid="u1", node="n1"):
+    spec = {"nodeName": node} if node else {}
+    return Reply(200, orjson.dumps({"kind": "Pod", "metadata": {"uid": uid}, "spec": spec}))
+
+
+class Bench:
+    def __init__(self, **options):
+        self.client = Scripted()
+        self.inbox = Recorder()
+        self.metrics = Metrics()
+        self.leading = True
+        self.executor = Executor(
+            self.client,
+            self.inbox,
+            lambda: self.leading,
+            self.metrics,
+            rng(),
+            clock=asyncio.get_running_loop().time,
+            **options,
+        )
+
+    async def run(self, *commands):
+        for command in commands:
+            self.executor.submit(command)
+        await self.inbox.until(lambda: len(self.inbox.events) >= len(commands))
+        return self.inbox.events
+
+    @property
+    def lines(self):
+        return [(method, path) for method, path, _, _ in self.client.sent]
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    await bench.executor.drain(0)
+
+
+def patch(id_, lane=Lane.STATUS, name="p", body=None):
+    return Patch(id_, lane, PODS, "ns", name, body if body is not None else {"id": id_}, "status")
+
+
+async def test_bind_carries_its_preconditions(bench):
+    assert await bench.run(BIND) == [Done(1, 201)]
+    [(method, path, body, _)] = bench.client.sent
+    assert (method, path) == ("POST", BINDING)
+    assert body == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u1", "resourceVersion": "7"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+
+
+async def test_create_patch_and_delete_requests(bench):
+    body = {"metadata": {"name": "g"}}
+    bench.client.default = Reply(201, b'{"kind":"PodGroup"}')
+    events = await bench.run(
+        Create(1, Lane.JOB, VOLCANO_GROUPS, "ns", body),
+        Create(2, Lane.JOB, PODS, "ns", body, dry_run=True),
+        patch(3, body={"status": {"phase": None}}),
+        Delete(4, Lane.JOB, PODS, "ns", "q", "u9"),
+    )
+    groups = "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups"
+    assert sorted(bench.client.sent, key=repr) == sorted(
+        [
+            ("POST", groups, body, None),
+            ("POST", "/api/v1/namespaces/ns/pods", body, {"dryRun": "All"}),
+            ("PATCH", POD + "/status", {"status": {"phase": None}}, None),
+            (
+                "DELETE",
+                "/api/v1/namespaces/ns/pods/q",
+                {
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "propagationPolicy": "Background",
+                    "preconditions": {"uid": "u9"},
+                },
+                None,
+            ),
+        ],
+        key=repr,
+    )
+    found = {"kind": "PodGroup"}
+    assert sorted(events, key=lambda done: done.id) == [
+        Done(1, 201, object=found),
+        Done(2, 201, object=found),
+        Done(3, 201, object=found),
+        Done(4, 201),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (pod(), Done(1, 201, "AlreadyBound")),
+        (pod(node="n2"), Done(1, 409, "Conflict", "told so", orjson.loads(pod(node="n2").body))),
+        (pod(uid="u2"), Done(1, 409, "Conflict", "told so", orjson.loads(pod(uid="u2").body))),
+        (pod(node=""), Done(1, 409, "Conflict", "told so", orjson.loads(pod(node="").body))),
+        (status(404, "NotFound"), Done(1, 404, "NotFound", "told so")),
+        (status(403, "Forbidden"), Done(1, 409, "Conflict", "told so")),
+    ],
+)
+async def test_bind_conflict_is_judged_by_the_pod(bench, now, expected):
+    bench.client.on("POST", BINDING, status(409, "Conflict"))
+    bench.client.on("GET", POD, now)
+    assert await bench.run(BIND) == [expected]
+
+
+async def test_bind_whose_answer_was_lost_is_found_to_have_worked(bench):
+    bench.client.on("POST", BINDING, Reply(0, reason="Unreachable"), status(409, "Conflict"))
+    bench.client.on("GET", POD, pod())
+    assert await bench.run(BIND) == [Done(1, 201, "AlreadyBound")]
+
+
+@pytest.mark.parametrize("code", [0, 429, 500, 502, 503, 504])
+async def test_what_may_pass_is_tried_again(bench, code):
+    bench.client.on("POST", BINDING, status(code, "Later"), status(code, "Later"))
+    assert await bench.run(BIND) == [Done(1, 201)]
+    assert len(bench.client.sent) == 3
+    value = bench.metrics.registry.get_sample_value
+    assert value("muster_command_retries_total", {"kind": "Bind", "code": str(code)}) == 2
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 422])
+async def test_what_is_an_answer_is_reported_at_once(bench, code):
+    bench.client.on("POST", BINDING, status(code, "No"))
+    assert await bench.run(BIND) == [Done(1, code, "No", "told so")]
+    assert len(bench.client.sent) == 1
+
+
+async def test_retry_after_is_respected(bench, looptime):
+    bench.client.on("POST", BINDING, status(429, "TooManyRequests", retry_after=7.0))
+    await bench.run(BIND)
+    assert looptime >= 7
+
+
+async def test_patience_ends_with_the_last_answer(bench, looptime):
+    bench.client.default = status(503, "ServiceUnavailable")
+    assert await bench.run(BIND) == [Done(1, 503, "ServiceUnavailable", "told so")]
+    assert looptime < 21
+
+
+async def test_who_does_not_lead_sends_nothing(bench):
+    bench.leading = False
+    [done] = await bench.run(BIND)
+    assert (done.code, done.reason, bench.client.sent) == (0, "NotLeader", [])
+
+
+async def test_leadership_lost_between_two_tries_ends_them(bench):
+    bench.client.on("POST", BINDING, status(503, "Later"))
+    bench.executor.submit(BIND)
+    await asyncio.sleep(0.02)
+    bench.leading = False
+    await bench.inbox.until(lambda: bench.inbox.events)
+    assert bench.inbox.events[0].reason == "NotLeader"
+    assert len(bench.client.sent) == 1
+
+
+async def test_commands_for_one_object_never_overtake(bench):
+    bench.client.on("PATCH", POD + "/status", status(503, "Later"), status(429, "Later"))
+    await bench.run(patch(1), patch(2, Lane.PLAN), patch(3), patch(4, name="other"))
+    own = [body["id"] for _, path, body, _ in bench.client.sent if path == POD + "/status"]
+    assert own == [1, 1, 1, 2, 3]
+    assert [done.id for done in bench.inbox.events] == [4, 1, 2, 3]
+
+
+async def test_concurrency_is_bounded_and_binds_keep_a_share():
+    bench = Bench(concurrency=8)
+    bench.client.gate = asyncio.Event()
+    for number in range(20):
+        bench.executor.submit(patch(number, name=f"s{number}"))
+    for number in range(20, 40):
+        bench.executor.submit(Bind(number, "ns", f"b{number}", "u", "", "n"))
+    await asyncio.sleep(1)
+    kinds = [path.endswith("binding") for _, path, _, _ in bench.client.sent]
+    assert kinds == [False] * 6 + [True] * 2
+    bench.client.gate.set()
+    await bench.inbox.until(lambda: len(bench.inbox.events) == 40)
+    assert bench.client.most_running == 8
+    order = [path.endswith("binding") for _, path, _, _ in bench.client.sent]
+    assert all(order[8:26])  # all binds, before any further status
+    assert await bench.executor.drain(1)
+
+
+async def test_drain_finishes_what_was_taken_and_refuses_more(bench):
+    bench.client.on("POST", BINDING, status(503, "Later"))
+    bench.executor.submit(BIND)
+    assert await bench.executor.drain(5)
+    assert bench.inbox.events == [Done(1, 201)]
+    bench.executor.submit(patch(2))
+    assert bench.inbox.events[-1].reason == "Stopped"
+
+
+async def test_drain_that_is_not_done_in_time_answers_everything():
+    bench = Bench(concurrency=2)
+    bench.client.on("POST", BINDING, status(503, "Later", retry_after=9.0))
+    bench.executor.submit(BIND)
+    await asyncio.sleep(0.1)  # it rests now
+    bench.client.gate = asyncio.Event()
+    for number in range(2, 9):
+        bench.executor.submit(patch(number, name="p" if number < 5 else f"p{number}"))
+    assert not await bench.executor.drain(1)
+    assert {done.id for done in bench.inbox.events} == set(range(1, 9))
+    assert len(bench.inbox.events) == 8
+    assert {done.reason for done in bench.inbox.events} == {"Cancelled", "Stopped"}
+
+
+async def test_body_that_is_no_json_is_a_bad_request(bench):
+    [done] = await bench.run(patch(1, body={"x": object()}))
+    assert (done.code, done.reason) == (400, "BadRequest")
+    assert bench.client.sent == []
+
+
+async def test_a_fault_of_ours_is_still_an_answer(bench, monkeypatch):
+    async def broken(*args, **kwargs):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench.client, "send", broken)
+    [done] = await bench.run(BIND)
+    assert (done.code, done.reason) == (0, "Internal")
+
+
+async def test_a_gang_of_3000_is_bound_with_every_slot_busy(looptime):
+    bench = Bench(concurrency=64)
+    gang = [Bind(i, "ns", f"p{i}", f"u{i}", "1", f"n{i}") for i in range(3000)]
+    events = await bench.run(*gang)
+    assert sorted(done.id for done in events) == list(range(3000))
+    assert bench.client.most_running == 64
+    assert looptime < 0.01 * 3000 / 64 * 1.1
+    assert await bench.executor.drain(1)
+
+
+async def test_notices_become_events_only_of_the_leader():
+    bench = Bench()
+    clock = asyncio.get_running_loop().time
+    writer = event_writer(
+        bench.client, lambda: bench.leading, bench.metrics, instance="m-0", clock=clock
+    )
+    bench.executor._events = writer
+    notice = Notice(GANG_PLANS, "ns", "g", "u", "Normal", "Planned", "3 of 3")
+    bench.executor.submit(notice)
+    bench.leading = False
+    bench.executor.submit(notice)
+    task = asyncio.get_running_loop().create_task(writer.run())
+    await asyncio.sleep(1)
+    assert bench.client.sent == []
+    bench.leading = True
+    bench.executor.submit(notice)
+    await asyncio.sleep(1)
+    [(method, path, body, _)] = bench.client.sent
+    assert (method, path) == ("POST", "/api/v1/namespaces/ns/events")
+    assert (body["count"], body["message"]) == (2, "3 of 3")
+    task.cancel()
