@@ -48,6 +48,7 @@ class Cluster:
         #: pod, too, may make room for another.
         self.followers = False
         self._namespaces: dict[str, dict[str, str]] = {}
+        self._frozen_namespaces: dict[str, dict[str, str]] | None = None
         #: Pods that are bound and have not ended.
         self.pods = PodTable()
         #: Places held, by key.
@@ -239,19 +240,22 @@ class Cluster:
         """A namespace's labels are known; namespaceSelector terms look at them."""
         meta = namespace.metadata
         if self._namespaces.get(meta.name) != meta.labels:
-            self._namespaces = {**self._namespaces, meta.name: meta.labels}
+            self._namespaces[meta.name] = meta.labels
+            self._frozen_namespaces = None
             self.capacity_generation += 1
 
     def remove_namespace(self, name: str) -> None:
         """A namespace is gone."""
-        if name in self._namespaces:
-            self._namespaces = {k: v for k, v in self._namespaces.items() if k != name}
+        if self._namespaces.pop(name, None) is not None:
+            self._frozen_namespaces = None
             self.capacity_generation += 1
 
     @property
     def namespaces(self) -> dict[str, dict[str, str]]:
-        """Labels by namespace. Never changed in place."""
-        return self._namespaces
+        """Labels by namespace, frozen; the same object until something changes."""
+        if self._frozen_namespaces is None:
+            self._frozen_namespaces = dict(self._namespaces)
+        return self._frozen_namespaces
 
     # proof
 

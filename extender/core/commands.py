@@ -28,7 +28,7 @@ class Lane(IntEnum):
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Command(Struct, frozen=True, tag=True):
+class Command(Struct, frozen=True, tag=True, tag_field="command"):
     """Base of every command."""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from extender.core import fit
 from extender.core.framework import BoolArray
@@ -144,18 +145,16 @@ def _distance(short: _Short) -> tuple[float, int, int, int]:
 
 
 def _classes(
-    snapshot: Snapshot,
-    rows: np.ndarray[tuple[int], np.dtype[np.intp]],
-    worst: np.ndarray[tuple[int], np.dtype[np.intp]],
+    snapshot: Snapshot, rows: NDArray[np.intp], worst: NDArray[np.intp]
 ) -> list[tuple[int, int, int, int]]:
-    """(column, free, total, nodes) of the distinct situations."""
-    if not len(rows):
-        return []
-    triples = np.stack([worst, snapshot.free[rows, worst], snapshot.allocatable[rows, worst]])
-    unique, nodes = np.unique(triples, axis=1, return_counts=True)
-    return [
-        (*triple, count) for triple, count in zip(unique.T.tolist(), nodes.tolist(), strict=True)
-    ]
+    """(column, free, total, nodes) of the distinct situations, in order."""
+    keys = (snapshot.allocatable[rows, worst], snapshot.free[rows, worst], worst)
+    total, free, column = (key[np.lexsort(keys)] for key in keys)
+    edge = (np.diff(total) != 0) | (np.diff(free) != 0) | (np.diff(column) != 0)
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), edge]))
+    nodes = np.diff(np.append(first, len(rows)))
+    parts = (column[first], free[first], total[first], nodes)
+    return list(zip(*(part.tolist() for part in parts), strict=True))
 
 
 def _told(group: list[_Short], name: str) -> list[tuple[_Short, str]]:

@@ -16,7 +16,7 @@ def state(s: State) -> Manifest:
         "epoch": s.epoch,
         "synced": s.synced,
         "nodes": int(s.cluster.alive.sum()),
-        "pods": s.cluster.pods,
+        "pods": len(s.cluster.pods.slots),
         "gangs": len(s.gangs),
         "jobs": len(s.jobs),
         "reservations": len(s.cluster.reserved_keys),

@@ -6,7 +6,7 @@ come from one counter, so that no two states of a row ever share one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +26,9 @@ BASE_RESOURCES = (CPU, MEMORY, STORAGE, PODS)
 #: More than any node has of anything (4 PiB in bytes). Columns hold no more of one pod, and less
 #: of a node, so that 2,000 pods on a row cannot overflow and a larger request fits nowhere.
 CEILING = 2**52
+
+#: Results of one kind that are remembered, by input; more of them are computed again.
+KEPT = 4096
 
 
 class Column(Struct, frozen=True):
@@ -99,6 +102,7 @@ class NodeTable:
         self._dead: list[int] = []
         self._clock = 0
         self._view: NodeView | None = None
+        self._vectors: dict[tuple[tuple[str, int], ...], IntArray] = {}
 
     def upsert(self, node: Node) -> bool:
         """Give the node its row; returns whether anything that matters has changed.
@@ -146,13 +150,20 @@ class NodeTable:
         self._clock += 1
         self.generation[row] = self._clock
 
-    def vector(self, requests: Sequence[tuple[str, int]]) -> IntArray:
-        """Requests as a row of the columns; an unknown resource gets a column."""
-        for name, _ in requests:
-            self._column(name)
-        vector = np.zeros(len(self.columns), np.int64)
-        for name, value in requests:
-            vector[self.columns[name]] = min(value, CEILING)
+    def vector(self, requests: tuple[tuple[str, int], ...]) -> IntArray:
+        """Requests as a row of the columns; an unknown resource gets a column. Not to be written
+        to. Shape: (resources,).
+        """
+        vector = self._vectors.get(requests)
+        if vector is None:
+            for name, _ in requests:
+                self._column(name)
+            vector = np.zeros(len(self.columns), np.int64)
+            for name, value in requests:
+                vector[self.columns[name]] = min(value, CEILING)
+            if len(self._vectors) >= KEPT:
+                self._vectors.clear()
+            self._vectors[requests] = vector
         return vector
 
     def view(self) -> NodeView:
@@ -191,6 +202,7 @@ class NodeTable:
         column = self.columns.get(resource)
         if column is None:
             column = self.columns[resource] = len(self.columns)
+            self._vectors.clear()
             self.allocatable, self.used, self.reserved = (
                 np.hstack([array, np.zeros((len(array), 1), np.int64)])
                 for array in (self.allocatable, self.used, self.reserved)

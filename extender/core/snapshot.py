@@ -17,7 +17,7 @@ from extender.core.affinity import AffinityTracker
 from extender.core.cluster import Cluster
 from extender.core.explain import explain
 from extender.core.framework import BoolArray
-from extender.core.nodes import CEILING, IntArray
+from extender.core.nodes import CEILING, KEPT, IntArray
 from extender.core.ports import PortTracker
 from extender.core.reasons import Reason
 from extender.core.shape import PodShape
@@ -211,5 +211,7 @@ class Snapshot:
                 & fit.untainted(self.view, shape)
                 & fit.selected(self.view, shape)
             )
+            if len(self.view.masks) >= KEPT:
+                self.view.masks.clear()
             self.view.masks[key] = mask
         return mask
