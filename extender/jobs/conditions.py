@@ -1,7 +1,7 @@
 """status.conditions of a training job, with the rules of kubeflow.org/v1 JobStatus.
 
 A condition that is set moves to the end of the list, where kubectl's column ``State`` looks.
-Running and Restarting exclude each other, and nothing changes once a job has ended.
+Running and Restarting exclude each other, and neither holds once a job has ended.
 
 Source: kubeflow/trainer v1.9.4, pkg/util/status.go.
 """
@@ -67,7 +67,7 @@ def put(
     """
     current = find(conditions, kind)
     said = "True" if status else "False"
-    if end(conditions) or (
+    if (
         current
         and (current.get("status"), current.get("reason")) == (said, reason)
         and (kind != INVALID or current.get("message") == message)

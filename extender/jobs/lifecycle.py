@@ -33,13 +33,6 @@ MANAGED_BY = "kubeflow.org/training-operator"
 Notices = tuple[tuple[str, str, str], ...]
 
 
-class Step(JobStep, frozen=True):
-    """A step that may also change the job's own annotations."""
-
-    #: Annotations to merge into the job before anything is deleted; None when right already.
-    annotations: dict[str, str] | None = None
-
-
 class TrainingKind(ABC):
     """A kind of training job: its facts and what its framework asks for."""
 
@@ -90,7 +83,7 @@ class TrainingKind(ABC):
         """
         managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or MANAGED_BY
         if managed_by != MANAGED_BY or job["metadata"].get("deletionTimestamp"):
-            return Step()
+            return JobStep()
         before = _conditions(job)
         mine = owned(pods, job["metadata"].get("uid", ""))
         if conditions.end(before):
@@ -117,12 +110,12 @@ class TrainingKind(ABC):
 
     def _invalid(
         self, job: Manifest, before: Conditions, problem: InvalidObject, now: float
-    ) -> Step:
+    ) -> JobStep:
         """Nothing starts and nothing is stopped until the job is edited."""
         reason = f"{self.facts.kind}Invalid"
         after = conditions.put(before, conditions.INVALID, True, reason, str(problem), now)
         news = (("Warning", reason, str(problem)),) if after is not before else ()
-        return Step(status=_status(job, {"conditions": after}, now), notices=news)
+        return JobStep(status=_status(job, {"conditions": after}, now), notices=news)
 
     def _suspended(
         self,
@@ -132,7 +125,7 @@ class TrainingKind(ABC):
         before: Conditions,
         services: frozenset[str],
         now: float,
-    ) -> Step:
+    ) -> JobStep:
         reason = f"{self.facts.kind}Suspended"
         message = f"{self.facts.kind} {parsed.name} is suspended."
         after = before
@@ -148,7 +141,7 @@ class TrainingKind(ABC):
             "startTime": None,
         }
         mine = (*(pod for _, pod in roll.present), *roll.surplus)
-        return Step(
+        return JobStep(
             delete_pods=cleanup.deletions(mine),
             delete_services=tuple(sorted(services)),
             status=_status(job, wanted_status, now),
@@ -165,7 +158,7 @@ class TrainingKind(ABC):
         services: frozenset[str],
         notices: Notices,
         now: float,
-    ) -> Step:
+    ) -> JobStep:
         after = before
         kind, name = self.facts.kind, parsed.name
         if conditions.holds(after, conditions.SUSPENDED):
@@ -203,10 +196,10 @@ class TrainingKind(ABC):
         written = _status(job, status, now)
         if outcome:
             # Cleaned up in the pass that finds the end written: an end is never lost half way.
-            return Step(status=written, notices=notices, annotations=_remembered(parsed, roll))
+            return JobStep(status=written, notices=notices)
         names = {replica.pod_name for replica in parsed.replicas()}
         failed = [pod for _, pod in roll.present if pod.status.phase == "Failed"]
-        return Step(
+        return JobStep(
             wanted=roll.missing,
             group=objects.group(parsed, roll.gone, parsed.role("master")),
             services=self._services(parsed, roll, services),

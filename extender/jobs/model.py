@@ -221,8 +221,7 @@ def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
             )
     main = containers[names.index(facts.container)]
     ports = fields.items(main, "ports", f"{where}.containers[{facts.container}]")
-    named = [port for port in ports if port.get("name") == facts.port_name]
-    port = fields.whole(named[0], "containerPort", f"{where}.ports", least=1) if named else None
+    numbers = {port.get("name"): _read_port(port, where, facts) for port in ports}
     return Role(
         type=role,
         replicas=1 if replicas is None else replicas,
@@ -230,5 +229,14 @@ def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
             given, "restartPolicy", path, RESTART_POLICIES, facts.restart_policy
         ),
         template=template,
-        port=port or facts.port,
+        port=numbers.get(facts.port_name, facts.port),
     )
+
+
+def _read_port(port: Manifest, where: str, facts: KindFacts) -> int:
+    path = f"{where}.containers[{facts.container}].ports"
+    fields.text(port, "name", path)
+    number = fields.whole(port, "containerPort", path, least=1)
+    if number is None:
+        raise InvalidObject(f"{path}.containerPort", None, "the number of a port")
+    return number

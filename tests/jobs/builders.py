@@ -97,7 +97,7 @@ def written(manifest: dict, step: Any) -> dict:
     result = deepcopy(manifest)
     if step.status is not None:
         result["status"] = merged(result.get("status") or {}, step.status)
-    if getattr(step, "annotations", None):
+    if step.annotations:
         metadata = result["metadata"]
         metadata["annotations"] = merged(metadata.get("annotations") or {}, step.annotations)
     return result

@@ -130,3 +130,19 @@ def test_nothing_is_wanted_and_no_status_written_after_the_end(phase):
         assert step.status is None
         assert step.wanted == ()
         assert step.group is None
+
+
+def test_a_run_policy_that_is_spoilt_after_the_end_keeps_everything_and_is_said():
+    done = [pod("ddp-master-0", "Succeeded"), *ALL[1:]]
+    manifest = settled(job(runPolicy={"cleanPodPolicy": "All"}), done)
+    manifest["spec"]["runPolicy"] = {"cleanPodPolicy": "Most"}
+    step = run(manifest, done)
+    assert step.delete_pods == ()
+    assert [reason for _, reason, _ in step.notices] == ["InvalidRunPolicy"]
+
+
+def test_a_start_time_that_cannot_be_read_limits_nothing():
+    manifest = settled(job(runPolicy={"activeDeadlineSeconds": 1}), ALL)
+    manifest["status"]["startTime"] = "yesterday"
+    step = run(manifest, ALL, now=NOW + 100)
+    assert step.wake_at == NOW + 101

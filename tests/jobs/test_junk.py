@@ -1,0 +1,94 @@
+"""Whatever stands in a job's spec, a pass answers; it never raises."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.jobs.builders import KIND, NOW, job, pod, role
+
+SPEC = job(
+    {
+        "Master": role(
+            ports=[{"name": "pytorchjob-port", "containerPort": 1}, {"containerPort": 2}]
+        ),
+        "Worker": role(2, "ExitCode", env=[{"name": "A", "value": "b"}], resources={}),
+    },
+    nprocPerNode="2",
+    cleanPodPolicy="All",
+    elasticPolicy={
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "rdzvConf": [{"key": "a", "value": "b"}],
+        "rdzvHost": "h",
+        "rdzvId": "i",
+        "standalone": True,
+    },
+    runPolicy={
+        "cleanPodPolicy": "Running",
+        "backoffLimit": 1,
+        "activeDeadlineSeconds": 5,
+        "ttlSecondsAfterFinished": 5,
+        "suspend": False,
+        "managedBy": "kubeflow.org/training-operator",
+        "schedulingPolicy": {
+            "minAvailable": 2,
+            "queue": "q",
+            "priorityClass": "p",
+            "minResources": {"cpu": 1},
+            "scheduleTimeoutSeconds": 5,
+        },
+    },
+)["spec"]
+
+
+def paths(value, path=()):
+    """The path of every value in a JSON document."""
+    yield path
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, child in children:
+        yield from paths(child, (*path, key))
+
+
+PATHS = sorted(paths(SPEC), key=repr)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 5), st.just(0.5), st.sampled_from(["", "x", "None"])
+)
+junk = st.one_of(
+    scalars, st.lists(scalars, max_size=2), st.dictionaries(st.sampled_from("ab"), scalars)
+)
+
+
+def spoilt(spec, path, value):
+    if not path:
+        return value
+    result = deepcopy(spec)
+    inner = result
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return result
+
+
+@given(st.sampled_from(PATHS), junk)
+def test_one_wrong_value(path, value):
+    manifest = {**job(), "spec": spoilt(SPEC, path, value)}
+    pods = [pod("ddp-master-0"), pod("ddp-worker-1", "Failed", exit_code=137)]
+    for existing in ([], pods):
+        step = KIND.reconcile(manifest, existing, frozenset(), NOW)
+        for replica in step.wanted:
+            KIND.pod(manifest, replica)
+    done = {
+        "conditions": [{"type": "Succeeded", "status": "True"}],
+        "startTime": "2026-01-01T00:00:00Z",
+        "completionTime": "2026-01-01T00:00:10Z",
+    }
+    KIND.reconcile({**manifest, "status": done}, pods, frozenset(), NOW)
