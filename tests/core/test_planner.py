@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.core.planner import Placement, plan
+from extender.core.cluster import Cluster
+from extender.core.planner import Placement, Role, plan
 from extender.core.reasons import Code, Refusal
+from extender.core.search import Cover
 from extender.core.session import Enabled, Session
 from extender.core.snapshot import Snapshot
 from plugins.predicates import Predicates
@@ -121,13 +123,42 @@ def test_nobody_is_asked_for():
 # several roles
 
 
-def test_a_tight_mix_that_no_simple_order_solves():
-    # 6 = 3 + 3 and 4 + 2 in two nodes: largest first fills 4 + ... and must be undone.
-    made = cluster(node("a", cpu=6), node("b", cpu=7))
-    roles = [role(1, 0, cpu="4"), role(2, 0, cpu="3"), role(1, 0, cpu="3001m")]
-    found = plan(SESSION, Snapshot(made), roles[:2])
-    assert isinstance(found, Placement)
-    assert "3 of 4" in refused(made, *roles)
+def packed(kinds: list[int], bins: list[list[int]]) -> tuple[Cluster, list[Role]]:
+    """Nodes that the pods of ``bins`` (indices into ``kinds``, cpus) fill to the last cpu."""
+    nodes = [node(f"n{i}", cpu=sum(kinds[k] for k in held)) for i, held in enumerate(bins)]
+    counts = [sum(held.count(k) for held in bins) for k in range(len(kinds))]
+    roles = [
+        role(count, 0, name=f"r{k}", cpu=str(cpu))
+        for k, (cpu, count) in enumerate(zip(kinds, counts, strict=True))
+    ]
+    return cluster(*nodes), roles
+
+
+@pytest.mark.parametrize(
+    ("kinds", "bins"),
+    [
+        ([2, 6, 7], [[2, 0], [2, 2], [2, 1, 0]]),
+        ([6, 5, 1], [[1, 1, 1], [0, 1, 0]]),
+        ([4, 5], [[1, 1, 1], [0, 1, 0], [0, 1, 0]]),
+    ],
+)
+def test_a_tight_mix_that_no_simple_order_solves(kinds, bins, monkeypatch):
+    made, roles = packed(kinds, bins)
+    assert isinstance(plan(SESSION, Snapshot(made), roles), Placement)
+    monkeypatch.setattr("extender.core.search.cover", lambda *_: Cover(None, exact=False))
+    found = plan(SESSION, Snapshot(made), roles)
+    assert isinstance(found, Refusal)
+    assert found.code == Code.NO_ROOM  # what is not known for certain is not claimed
+
+
+@given(
+    st.lists(st.integers(1, 7), min_size=2, max_size=3),
+    st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=3), min_size=2, max_size=4),
+)
+@settings(deadline=None, max_examples=100)
+def test_what_was_packed_can_be_packed(kinds, bins):
+    made, roles = packed(kinds, bins)
+    assert isinstance(plan(SESSION, Snapshot(made), roles), Placement)
 
 
 # reasons

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.core import stepwise
+from extender.core.cluster import Cluster
 from extender.core.planner import Placement, Role, plan
 from extender.core.preference import Preference
+from extender.core.reasons import Refusal
 from extender.core.snapshot import Snapshot
 from tests.builders import HOST, ZONE, node, pod
 from tests.core.planning import (
@@ -130,6 +133,69 @@ def brute_force(view: Snapshot, roles: list[Role]) -> bool:
     return go(tuple(role.required for role in roles))
 
 
+def lets_through(view: Snapshot, roles: list[Role], rows: list[list[int]]) -> bool:
+    """Whether the filters let the members through to their rows, each role in its own order."""
+    if not any(rows):
+        return True
+    for index, planned in enumerate(rows):
+        shape = roles[index].shape
+        if planned and view.feasible(shape)[planned[0]]:
+            mark = view.checkpoint()
+            view.place(shape, planned[0])
+            rest = [*rows[:index], planned[1:], *rows[index + 1 :]]
+            found = lets_through(view, roles, rest)
+            view.rollback(mark)
+            if found:
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("nodes", "members"),
+    [
+        ([(2, "2"), (2, "2"), (3, "1")], [(1, 3, together(ZONE), APP), (3, 1, {}, APP)]),
+        (
+            [(3, "1"), (1, "1"), (2, "1"), (2, "2")],
+            [(2, 1, {}, APP), (1, 1, together(HOST), APP), (1, 1, apart(ZONE), {})],
+        ),
+        (
+            [(3, "1"), (1, "2"), (2, "1"), (1, "2")],
+            [(1, 2, apart(HOST), {}), (2, 1, {}, APP), (3, 1, together(ZONE), {})],
+        ),
+        ([(2, "1"), (1, "2"), (3, "1")], [(2, 2, spread(HOST), APP), (1, 2, together(HOST), APP)]),
+        (
+            [(2, "1"), (3, "2"), (2, "1"), (3, "1")],
+            [(3, 1, apart(ZONE), APP), (1, 1, together(ZONE), APP), (3, 1, {}, {})],
+        ),
+        (
+            [(2, "1"), (2, "2"), (3, "1"), (3, "2")],
+            [(3, 1, spread(ZONE), APP), (3, 1, together(HOST), APP), (2, 1, {}, APP)],
+        ),
+    ],
+)
+def test_what_greed_gets_wrong_is_searched_for(nodes, members, monkeypatch):
+    made, roles = instance(nodes, members)
+    view = Snapshot(made)
+    found = plan(SESSION, view, roles)
+    assert isinstance(found, Placement)
+    assert lets_through(Snapshot(made), roles, [rows.tolist() for rows in found.rows])
+    monkeypatch.setattr("extender.core.stepwise.MAX_STATES", 0)
+    assert isinstance(plan(SESSION, view, roles), Refusal)
+
+
+def instance(nodes, members, resident=False) -> tuple[Cluster, list[Role]]:
+    """``nodes`` are (gpus, zone), ``members`` (gpus, count, spec, labels) by role."""
+    made = cluster(
+        *(node(f"n{i}", gpus=g, labels={ZONE: zone}) for i, (g, zone) in enumerate(nodes)),
+        pods=[pod("r", node="n0", gpus=1, labels=APP)] if resident else [],
+    )
+    roles = [
+        role(count, gpus, name=f"r{i}", labels=labels, spec=spec, cpu=None)
+        for i, (gpus, count, spec, labels) in enumerate(members)
+    ]
+    return made, roles
+
+
 SPECS = st.sampled_from(
     [{}, PORT, apart(HOST), apart(ZONE), together(HOST), together(ZONE), spread(ZONE), spread(HOST)]
 )
@@ -143,19 +209,13 @@ MEMBERS = st.tuples(st.integers(1, 2), st.integers(1, 2), SPECS, st.sampled_from
 )
 @settings(deadline=None, max_examples=150)
 def test_members_that_restrict_each_other_equal_brute_force(nodes, members, resident):
-    made = cluster(
-        *(node(f"n{i}", gpus=g, labels={ZONE: zone}) for i, (g, zone) in enumerate(nodes)),
-        pods=[pod("r", node="n0", gpus=1, labels=APP)] if resident else [],
-    )
-    roles = [
-        role(count, gpus, name=f"r{i}", labels=labels, spec=spec, cpu=None)
-        for i, (gpus, count, spec, labels) in enumerate(members)
-    ]
+    made, roles = instance(nodes, members, resident)
     view = Snapshot(made)
     found = plan(SESSION, view, roles)
     assert isinstance(found, Placement) == brute_force(Snapshot(made), roles)
     if isinstance(found, Placement):
         assert [len(rows) for rows in found.rows] == [r.required for r in roles]
+        assert lets_through(Snapshot(made), roles, [rows.tolist() for rows in found.rows])
 
 
 @given(
@@ -178,7 +238,8 @@ def test_one_role_under_one_key_needs_no_search(nodes, members, spec, own, resid
     assert (found.missing([one]) == 0) == brute_force(Snapshot(made), [one])
 
 
-def test_members_that_must_be_together_find_the_one_zone_of_many():
+def test_members_that_must_be_together_find_the_one_zone_of_many(monkeypatch):
+    monkeypatch.setattr("extender.core.stepwise.MAX_STATES", 0)
     nodes = [
         node(f"z{zone}-{i}", gpus=4, labels={ZONE: str(zone)})
         for zone in range(6)
