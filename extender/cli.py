@@ -1,0 +1,44 @@
+"""The command line: ``muster COMMAND``.
+
+Modules of commands are light; what they need to run is imported when they run, so that help and
+mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from extender.commands import serve
+
+COMMANDS = {"serve": serve}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0 ok, 1 the answer is no, 2 wrong use or bad input."""
+    args = parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except KeyboardInterrupt:
+        print("muster: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command with its arguments."""
+    top = argparse.ArgumentParser(
+        prog="muster",
+        description="Places a whole distributed-training job at once, or not at all.",
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.arguments(command)
+        command.set_defaults(run=module.run)
+    return top
+
+
+if __name__ == "__main__":
+    sys.exit(main())

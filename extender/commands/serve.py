@@ -1,0 +1,44 @@
+"""``muster serve``: the service itself."""
+
+from __future__ import annotations
+
+import argparse
+
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+HELP = "run the scheduler extender and the controller"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", required=True, help="muster.yaml")
+    parser.add_argument("--log-format", choices=("json", "console"), default="json")
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+    )
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from extender import runtime, settings
+    from extender.core.errors import ConfigError
+    from extender.obs import log
+
+    log.configure(args.log_format, args.log_level)
+    try:
+        asyncio.run(runtime.serve_forever(settings.load(args.config)))
+    except ConfigError as error:
+        say("serve", error)
+        return MISUSE
+    except OSError as error:
+        # The port is taken, a certificate cannot be read.
+        say("serve", error)
+        return NO
+    except asyncio.CancelledError:
+        # A task of the service failed and took it down; the log says which and why.
+        say("serve", "stopped by a fault; see the log")
+        return NO
+    if args.json:
+        answer({"stopped": True})
+    return OK
