@@ -1,5 +1,7 @@
 """Plans gangs whose members influence each other through resources alone.
 
+Host ports are resources here of which every node has one.
+
 One role, or roles that ask for the same and may go to the same rows, is exact and takes
 O(rows log rows). Several kinds are placed greedily in a few good orders, then searched for
 exactly within a budget (:mod:`extender.core.search`).
@@ -17,14 +19,16 @@ from numpy.typing import NDArray
 from extender.core import search
 from extender.core.framework import BoolArray, FloatArray
 from extender.core.preference import Preference
+from extender.core.shape import ANY_IP, PodShape
 from extender.kernels import place as kernels
 
 if TYPE_CHECKING:
     from extender.core.session import Session
-    from extender.core.shape import PodShape
     from extender.core.snapshot import Snapshot
 
 Int64s = NDArray[np.int64]
+
+_Port = tuple[int, str]
 
 #: More copies than any node takes.
 _MANY = 1 << 31
@@ -95,8 +99,10 @@ def plan(
     session: Session, view: Snapshot, roles: Sequence[Role], preference: Preference
 ) -> Attempt:
     """Place all required members, and of the optional ones as many as then fit."""
-    kinds = _kinds(session, view, roles)
-    free = np.ascontiguousarray(view.free)
+    ports = sorted({p for role in roles for p in _ports(role.shape)})
+    kinds = _kinds(session, view, roles, ports)
+    free = np.hstack([view.free, np.ones((view.rows, len(ports)), np.int64)])
+    preference = preference.with_ones(len(ports))
     required = [sum(roles[i].required for i in kind.roles) for kind in kinds]
     optional = [sum(roles[i].optional for i in kind.roles) for kind in kinds]
     orders = list(_orders(kinds, free, required, preference))
@@ -124,13 +130,36 @@ def plan(
     return Attempt(_deal(roles, kinds, trial.rows, required), exact=True)
 
 
-def _kinds(session: Session, view: Snapshot, roles: Sequence[Role]) -> list[_Kind]:
+def covers(shapes: Sequence[PodShape]) -> bool:
+    """Whether members of these shapes influence each other through resources and ports alone.
+
+    A port that is asked for on two addresses is no resource of which there is one.
+    """
+    addresses: dict[_Port, set[str]] = {}
+    for shape in shapes:
+        if shape.affinity or shape.anti_affinity or shape.spread:
+            return False
+        for port in shape.host_ports:
+            addresses.setdefault((port.port, port.protocol), set()).add(port.ip)
+    return all(len(ips - {ANY_IP}) <= 1 for ips in addresses.values())
+
+
+def _ports(shape: PodShape) -> set[_Port]:
+    return {(port.port, port.protocol) for port in shape.host_ports}
+
+
+def _kinds(
+    session: Session, view: Snapshot, roles: Sequence[Role], ports: Sequence[_Port]
+) -> list[_Kind]:
     kinds: dict[tuple[bytes, bytes, bytes], _Kind] = {}
     by_shape: dict[PodShape, _Kind] = {}
     for index, role in enumerate(roles):
         known = by_shape.get(role.shape)
         if known is None:
-            request = np.ascontiguousarray(view.request_vector(role.shape))
+            taken = _ports(role.shape)
+            request = np.array(
+                [*view.request_vector(role.shape), *(port in taken for port in ports)], np.int64
+            )
             allowed = session.feasible(view, role.shape)
             score = session.score(view, role.shape)
             key = (request.tobytes(), allowed.tobytes(), score.tobytes())

@@ -55,7 +55,8 @@ def _attempt(
     for role in roles:
         view.request_vector(role.shape)  # a resource that is new to the view gets its column
     preference = Preference(view, peers)
-    if any(view.interacts(role.shape) for role in roles if role.required + role.optional):
+    asked = [role.shape for role in roles if role.required + role.optional]
+    if any(view.interacts(shape) for shape in asked) and not bulk.covers(asked):
         return stepwise.plan(session, view, roles, preference)
     return bulk.plan(session, view, roles, preference)
 

@@ -41,6 +41,14 @@ class Preference:
         copy.near = near.copy()
         return copy
 
+    def with_ones(self, columns: int) -> Preference:
+        """The same order with more resources, of which every row has one."""
+        copy = self.again(self.near)
+        rows = len(self.allocatable)
+        copy.allocatable = np.hstack([self.allocatable, np.ones((rows, columns), np.int64)])
+        copy.totals = np.concatenate([self.totals, np.full(columns, float(rows))])
+        return copy
+
     def share(self, request: Int64s) -> float:
         """The largest share of any resource of the cluster that one copy takes."""
         return float(self._shares(request).max(initial=0.0))

@@ -71,6 +71,26 @@ def test_host_ports_take_a_node_each():
     )
 
 
+def test_a_port_on_two_addresses_is_two_ports():
+    def on(ip):
+        ports = [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]
+        return {"containers": [{"name": "c", "ports": ports}]}
+
+    made = cluster(*gpu_nodes(a=8))
+    one, two = role(1, spec=on("10.0.0.1")), role(1, name="o", spec=on("10.0.0.2"))
+    assert placed(made, one, two) == [["a"], ["a"]]
+    assert refused(made, one, role(1, name="o", spec=PORT)).startswith("1 of 2 pods would fit")
+
+
+def test_ports_of_two_roles_and_a_role_without():
+    made = cluster(*gpu_nodes(a=8, b=8))
+    master, worker = role(1, name="m", spec=PORT), role(1, name="w", spec=PORT, labels=APP)
+    plain = role(3, name="p", gpus=4, cpu=None)
+    assert [Counter(rows) for rows in placed(made, master, worker, plain)] == [
+        {"a": 1}, {"b": 1}, {"a": 2, "b": 1}
+    ]  # fmt: skip
+
+
 def test_anti_affinity_between_members():
     made = cluster(*zones(a="1", b="1", c="2"))
     [rows] = placed(made, role(2, labels=APP, spec=apart(ZONE)))
