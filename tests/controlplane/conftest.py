@@ -71,7 +71,7 @@ async def world(plane: RealPlane) -> AsyncIterator[World]:
         seen = World(client, plane, namespace)
         following = asyncio.create_task(seen.follow())
         try:
-            async with Kubelet(client):
+            async with Kubelet(client, policy=seen.outcome):
                 yield seen
         finally:
             following.cancel()

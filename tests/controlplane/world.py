@@ -17,6 +17,7 @@ from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.sim import fleet
 from extender.sim.client import Client
+from extender.sim.kubelet import Outcome, annotated
 from extender.sim.realplane import RealPlane
 
 GPU = "nvidia.com/gpu"
@@ -45,7 +46,16 @@ class World:
     namespace: str
     seen: list[Sighting] = field(default_factory=list)
     pods: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    #: How long pods run that do not say so themselves; None: until they are deleted.
+    run_seconds: float | None = None
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def outcome(self, pod: Manifest) -> Outcome | None:
+        """The simulated kubelet's question: how does this pod end?"""
+        said = annotated(pod)
+        if said is not None or self.run_seconds is None:
+            return said
+        return Outcome(self.run_seconds)
 
     async def follow(self) -> None:
         """Record pod events until cancelled."""
