@@ -87,6 +87,18 @@ class Requests(Protocol):
         """Send; refusals and missing answers are replies, nothing is raised."""
 
 
+class Lists(Protocol):
+    """Lists and watches; what a reflector needs of a client."""
+
+    async def list_page(self, resource: Resource, *, limit: int = 500, after: str = "") -> bytes:
+        """As :meth:`ApiClient.list_page`."""
+
+    def watch_lines(
+        self, resource: Resource, resource_version: str, *, timeout_seconds: int
+    ) -> AsyncGenerator[list[bytes], None]:
+        """As :meth:`ApiClient.watch_lines`."""
+
+
 class ApiClient:
     """One API server. Use as an async context manager; safe for any number of tasks."""
 

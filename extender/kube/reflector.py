@@ -23,7 +23,7 @@ from extender.core.errors import ApiError, Gone, Unreachable
 from extender.core.events import Event, KindServed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-from extender.kube.client import ApiClient
+from extender.kube.client import Lists
 from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Seen
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
@@ -51,7 +51,7 @@ class Reflector:
 
     def __init__(
         self,
-        client: ApiClient,
+        client: Lists,
         inbox: Inbox,
         resource: Resource,
         metrics: Metrics,
@@ -236,7 +236,7 @@ class Reflectors:
 
     def __init__(
         self,
-        client: ApiClient,
+        client: Lists,
         inbox: Inbox,
         resources: Sequence[Resource],
         metrics: Metrics,

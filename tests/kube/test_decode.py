@@ -151,11 +151,13 @@ def test_empty_list_is_written_as_null(metrics):
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["metadata", "spec", "status", "containers", "labels", "name", "uid"]),
-        inner,
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "status", "containers", "labels", "name", "uid"]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -185,7 +187,11 @@ if __name__ == "__main__":  # microseconds a pod: python -m tests.kube.test_deco
         "volumeMounts": [{"name": "v", "mountPath": "/v"}],
     }
     pod = {
-        "metadata": {**META, "labels": {f"l{i}": "v" for i in range(6)}, "managedFields": ["x" * 900]},
+        "metadata": {
+            **META,
+            "labels": {f"l{i}": "v" for i in range(6)},
+            "managedFields": ["x" * 900],
+        },
         "spec": {"containers": [container], "volumes": [{"name": "v", "emptyDir": {}}]},
         "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
     }

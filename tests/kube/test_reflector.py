@@ -1,0 +1,312 @@
+"""List and watch against a scripted API server; time is the loop's.
+
+Excluded: HTTP itself (test_client), decoding (test_decode).
+"""
+
+import asyncio
+
+import orjson
+import pytest
+
+from extender.core import events as e
+from extender.core.api import NODES, PODS, VOLCANO_GROUPS
+from extender.core.errors import ApiError, Gone, Unreachable
+from extender.kube.decode import ObjectDecoder
+from extender.kube.reflector import Reflector, Reflectors
+from extender.obs.metrics import Metrics
+from tests.kube.fakes import Recorder, rng
+
+pytestmark = [pytest.mark.looptime(start=0), pytest.mark.timeout(20)]
+
+
+def node(name, version="1", uid=None):
+    return {"metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": version}}
+
+
+def page(version, *items, after=None):
+    meta = {"resourceVersion": version, "continue": after or ""}
+    return orjson.dumps({"metadata": meta, "items": list(items) or None})
+
+
+def line(type_, obj):
+    return orjson.dumps({"type": type_, "object": obj})
+
+
+def bookmark(version):
+    return line("BOOKMARK", {"metadata": {"resourceVersion": version}})
+
+
+class Source:
+    """Lists and watches say what the script holds, in order; then nothing for ever."""
+
+    def __init__(self, *script):
+        self.script = list(script)
+        self.asked = []
+
+    async def list_page(self, resource, *, limit=500, after=""):
+        self.asked.append(("list", after))
+        return await self._next("list")
+
+    async def watch_lines(self, resource, resource_version, *, timeout_seconds):
+        self.asked.append(("watch", resource_version))
+        said = await self._next("watch")
+        for item in said:
+            if isinstance(item, Exception):
+                raise item
+            yield item if isinstance(item, list) else [item]
+
+    async def _next(self, verb):
+        await asyncio.sleep(0.001)
+        if not self.script:
+            await asyncio.get_running_loop().create_future()
+        wanted, said = self.script.pop(0)
+        assert wanted == verb
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+class Mirror:
+    def __init__(self, resource, *script):
+        self.source = Source(*script)
+        self.inbox = Recorder()
+        self.metrics = Metrics()
+        self.listed = 0
+        self.reflector = Reflector(
+            self.source, self.inbox, resource, self.metrics, rng(), on_listed=self._count
+        )
+        self.task = None
+
+    def _count(self):
+        self.listed += 1
+
+    async def done(self):
+        """Until the script is used up and the reflector waits."""
+        self.task = self.task or asyncio.get_running_loop().create_task(self.reflector.run())
+        while self.source.script:
+            await asyncio.sleep(1)
+        await asyncio.sleep(60)
+        return self.inbox.events
+
+    def restarts(self, cause, kind="Node"):
+        labels = {"kind": kind, "cause": cause}
+        value = self.metrics.registry.get_sample_value("muster_watch_restarts_total", labels)
+        return value or 0
+
+
+@pytest.fixture
+async def mirror():
+    made = []
+
+    def make(*script, resource=NODES):
+        made.append(Mirror(resource, *script))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.task is not None:
+            each.task.cancel()
+            await asyncio.gather(each.task, return_exceptions=True)
+
+
+def said(events):
+    """Short: +name seen, -name gone."""
+    out = []
+    for event in events:
+        match event:
+            case e.NodeSeen():
+                out.append("+" + event.node.metadata.name)
+            case e.NodeGone():
+                out.append("-" + event.name)
+            case e.InvalidSeen():
+                out.append("!" + event.name)
+            case _:
+                out.append(event)
+    return out
+
+
+async def test_pages_then_changes(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), after="t1")),
+        ("list", page("5", node("b"))),
+        ("watch", [line("ADDED", node("c", "6")), line("DELETED", node("a", "7"))]),
+    )
+    assert said(await m.done()) == ["+a", "+b", "+c", "-a"]
+    assert m.source.asked == [("list", ""), ("list", "t1"), ("watch", "5"), ("watch", "7")]
+    assert m.listed == 1
+
+
+async def test_empty_list_is_listed(mirror):
+    m = mirror(("list", page("5")))
+    assert await m.done() == []
+    assert m.listed == 1
+
+
+async def test_silent_end_resumes_from_the_last_version_bookmarks_included(mirror):
+    m = mirror(
+        ("list", page("5")),
+        ("watch", [line("ADDED", node("a", "6"))]),
+        ("watch", [bookmark("90")]),
+        ("watch", []),
+    )
+    assert said(await m.done()) == ["+a"]
+    assert m.source.asked[1:] == [("watch", v) for v in ("5", "6", "90", "90")]
+    assert m.restarts("ended") == 3
+
+
+async def test_gone_lists_again_and_withdraws_what_disappeared_meanwhile(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), node("b"), node("c"))),
+        ("watch", [line("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})]),
+        ("list", page("50", node("b"), node("c", uid="another"))),
+        ("watch", Gone(410, "Expired", "too old")),
+        ("list", page("60", node("c", uid="another"))),
+    )
+    events = said(await m.done())
+    assert events == ["+a", "+b", "+c", "+b", "-c", "+c", "-a", "+c", "-b"]
+    assert m.listed == 1
+    assert m.restarts("gone") == 2
+
+
+async def test_a_list_that_breaks_off_is_done_again_whole(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), after="t")),
+        ("list", Gone(410, "Expired", "continue token")),
+        ("list", page("6", node("b"))),
+    )
+    assert said(await m.done()) == ["+a", "+b", "-a"]
+    assert m.listed == 1
+
+
+async def test_unreachable_backs_off_and_goes_on(mirror, looptime):
+    lost = Unreachable(0, "Unreachable", "refused")
+    m = mirror(
+        ("list", lost),
+        ("list", lost),
+        ("list", page("5", node("a"))),
+        *[("watch", lost)] * 8,
+        ("watch", [line("ADDED", node("b", "6")), lost]),
+    )
+    task = asyncio.get_running_loop().create_task(m.done())
+    await m.inbox.until(lambda: "+b" in said(m.inbox.events))
+    assert 15 < looptime < 90
+    assert said(await task) == ["+a", "+b"]
+    assert m.restarts("unreachable") == 11
+    assert m.source.asked[-1] == ("watch", "6")
+
+
+async def test_bad_object_hides_none_of_the_others(mirror):
+    bad = {"metadata": {**node("bad")["metadata"]}, "spec": {"taints": "all"}}
+    m = mirror(
+        ("list", page("5", node("a"), bad, node("b"))),
+        ("watch", [[line("MODIFIED", bad), line("ADDED", node("c", "7"))]]),
+    )
+    assert said(await m.done()) == ["+a", "!bad", "+b", "!bad", "+c"]
+
+
+async def test_garbage_reconnects_then_lists_again(mirror):
+    m = mirror(
+        ("list", page("5", node("a"))),
+        ("watch", [[line("ADDED", node("b", "6")), b"<html>"]]),
+        ("watch", [b"<html>"]),
+        ("watch", [b"<html>"]),
+        ("list", page("9", node("a"))),
+    )
+    assert said(await m.done()) == ["+a", "+b", "+a", "-b"]
+    assert m.source.asked[1:4] == [("watch", "5"), ("watch", "6"), ("watch", "6")]
+
+
+async def test_reused_name_is_withdrawn_first(mirror):
+    m = mirror(
+        ("list", page("5", node("a"))),
+        ("watch", [line("ADDED", node("a", "6", uid="other"))]),
+    )
+    assert said(await m.done()) == ["+a", "-a", "+a"]
+
+
+NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource")
+GROUP = {"metadata": {"name": "g", "namespace": "ns", "uid": "u", "resourceVersion": "3"}}
+
+
+async def test_optional_kind_appears_later(mirror):
+    m = mirror(
+        ("list", NOT_FOUND),
+        ("list", NOT_FOUND),
+        ("list", page("5", GROUP)),
+        resource=VOLCANO_GROUPS,
+    )
+    events = await m.done()
+    assert events[0] == e.KindServed(VOLCANO_GROUPS, served=False)
+    assert isinstance(events[1], e.GroupSeen)
+    assert events[2:] == [e.KindServed(VOLCANO_GROUPS, served=True)]
+    assert m.listed == 1
+
+
+async def test_optional_kind_that_goes_is_withdrawn_but_not_at_the_first_404(mirror):
+    gone = Gone(410, "Expired", "x")
+    m = mirror(
+        ("list", page("5", GROUP)),
+        ("watch", gone),
+        ("list", NOT_FOUND),
+        ("list", page("6", GROUP)),
+        ("watch", NOT_FOUND),
+        *[("list", NOT_FOUND)] * 4,
+        resource=VOLCANO_GROUPS,
+    )
+    events = await m.done()
+    assert [type(event).__name__ for event in events] == [
+        "GroupSeen",
+        "KindServed",
+        "GroupSeen",
+        "GroupGone",
+        "KindServed",
+    ]
+    assert events[-1] == e.KindServed(VOLCANO_GROUPS, served=False)
+    assert events[-2] == e.GroupGone(VOLCANO_GROUPS, "ns", "g", "u")
+
+
+async def test_kind_that_must_be_there_is_waited_for(mirror):
+    m = mirror(("list", NOT_FOUND), ("list", page("5", node("a"))))
+    assert said(await m.done()) == ["+a"]
+
+
+async def test_big_lists_let_others_run():
+    items = [node(f"n{i}") for i in range(400)]
+    m = Mirror(NODES, ("list", page("5", *items)))
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(m.reflector.run())
+    counts = set()
+    await m.inbox.until(lambda: m.inbox.events)
+    while len(m.inbox.events) < 400:
+        await asyncio.sleep(0)
+        counts.add(len(m.inbox.events))
+    assert {256, 384} <= counts
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_synced_is_said_once_after_every_kind():
+    class Both(Source):
+        async def list_page(self, resource, *, limit=500, after=""):
+            if resource == VOLCANO_GROUPS:
+                await asyncio.sleep(5)
+                raise NOT_FOUND
+            return page("5")
+
+        async def watch_lines(self, resource, resource_version, *, timeout_seconds):
+            await asyncio.get_running_loop().create_future()
+            yield []
+
+    inbox = Recorder()
+    group = Reflectors(Both(), inbox, [NODES, PODS, VOLCANO_GROUPS], Metrics(), rng())
+    task = asyncio.get_running_loop().create_task(group.run())
+    await group.synced()
+    await asyncio.sleep(100)
+    assert inbox.events == [e.KindServed(VOLCANO_GROUPS, served=False), e.Synced()]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_the_decoder_and_the_script_agree():
+    seen = ObjectDecoder(NODES, Metrics()).item(orjson.dumps(node("a")))
+    assert (seen.key.name, seen.key.uid) == ("a", "uid-a")
