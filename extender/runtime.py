@@ -109,7 +109,8 @@ async def running(
     coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
     ready = False
     view = StateView(coordinator.state, lambda: ready)
-    async with ApiClient(where, metrics) as client, contextlib.AsyncExitStack() as stack:
+    timeout = m.leader_election.renew_deadline_seconds
+    async with ApiClient(where, metrics, timeout=timeout) as client, contextlib.AsyncExitStack() as stack:
         loop = Loop(coordinator, metrics, clock=time.time)
         bindings = Bindings(loop)
         elector = _elector(settings, client, loop, metrics, rng)
@@ -259,6 +260,8 @@ def _elector(
             lease.lease_duration_seconds,
             lease.renew_deadline_seconds,
             lease.retry_period_seconds,
+            # The client's time-out: a request of the old leader can be under way no longer.
+            drain=lease.renew_deadline_seconds,
         ),
         pod=os.environ.get("POD_NAME", ""),
     )

@@ -114,6 +114,14 @@ class World:
             pass
         raise AssertionError(f"not seen: {what}; last: {last.get('spec')} {last.get('status')}")
 
+    async def until_any(self, resource: api.Resource, patience: float = PATIENCE) -> Manifest:
+        """Wait until the namespace holds an object of this kind."""
+        async with asyncio.timeout(patience):
+            async for _, objects in self.client.follow(resource, self.namespace):
+                for each in objects:
+                    return each
+        raise AssertionError(f"no {resource.kind} appeared")
+
     # what there is
 
     def bound(self, prefix: str = "", namespace: str | None = None) -> dict[str, str]:
