@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.commands import serve
+from extender.commands import demo, serve
 
-COMMANDS = {"serve": serve}
+COMMANDS = {"serve": serve, "demo": demo}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

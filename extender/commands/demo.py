@@ -1,0 +1,45 @@
+"""``muster demo``: the whole path on a cluster of its own, in seconds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+HELP = "watch a job wait whole and land whole, on a cluster made for it"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="with etcd, kube-apiserver and kube-scheduler in place of the stand-ins",
+    )
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="write a picture of it")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from extender.core.errors import ConfigError
+    from extender.demo.run import demo
+    from extender.obs import log
+    from extender.sim.binaries import BuildError
+    from extender.sim.realplane import StartError
+
+    log.configure("console", "error")
+    try:
+        stream = sys.stderr if args.json else sys.stdout
+        result = asyncio.run(demo(stream, real=args.real, picture=args.svg))
+    except ConfigError as error:
+        say("demo", error)
+        return MISUSE
+    except (BuildError, StartError, OSError) as error:
+        say("demo", error)
+        return NO
+    if args.json:
+        answer(result)
+    return OK if result["ok"] else NO
