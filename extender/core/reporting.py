@@ -146,15 +146,14 @@ def _status(
     if gang.key.resource == NATIVE_GROUPS:
         return {"conditions": rows}
     running, succeeded, failed = counts
-    status: Manifest = {
+    # scheduler-plugins' own CRD has no conditions and drops them; with Muster's they are kept.
+    return {
         "phase": phase,
         "running": running,
         "succeeded": succeeded,
         "failed": failed,
+        "conditions": rows,
     }
-    if gang.key.resource != SIGS_GROUPS:
-        status["conditions"] = rows
-    return status
 
 
 def _events(s: State, gang: Gang) -> None:
