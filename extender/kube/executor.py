@@ -27,6 +27,7 @@ from extender.kube.requests import (
     Request,
     Write,
     bound_as_asked,
+    judged,
     lane_of,
     object_in,
     order_key,
@@ -186,7 +187,7 @@ class Executor:
         reply = await self._send(job.request)
         if isinstance(job.command, Bind) and reply.code == 409:
             return await self._judge(job.command, reply)
-        return reply
+        return judged(job.command, reply)
 
     async def _judge(self, bind: Bind, refusal: Reply) -> Reply:
         """A Binding that conflicts may be the echo of one that took effect: look at the pod."""

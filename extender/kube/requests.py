@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
 from msgspec import Struct
 
@@ -17,6 +18,23 @@ Write = Bind | Create | Patch | Delete
 #: Answers after which the same request may succeed: none at all, too many requests, and faults of
 #: the server or of what stands before it. Everything else is an answer.
 RETRIED = frozenset({0, 429, 500, 502, 503, 504})
+
+
+class _Cause(Struct, frozen=True):
+    field: str = ""
+
+
+class _Details(Struct, frozen=True):
+    causes: tuple[_Cause, ...] = ()
+
+
+class _Refusal(Struct, frozen=True):
+    """The part of a metav1.Status that says which fields were wrong."""
+
+    details: _Details = _Details()
+
+
+_REFUSAL = msgspec.json.Decoder(_Refusal)
 
 
 class Request(Struct, frozen=True):
@@ -79,6 +97,23 @@ def object_in(reply: Reply) -> Manifest | None:
     if not isinstance(found, dict) or not found or found.get("kind") == "Status":
         return None
     return found
+
+
+def judged(command: Write, reply: Reply) -> Reply:
+    """The answer as the protocol names it.
+
+    A uid in a patch that is not the object's is "immutable" (422) to kube-apiserver 1.37, where
+    every other precondition conflicts (409).
+    """
+    if not isinstance(command, Patch) or reply.code != 422:
+        return reply
+    try:
+        causes = _REFUSAL.decode(reply.body).details.causes
+    except msgspec.DecodeError:
+        return reply
+    if any(cause.field == "metadata.uid" for cause in causes):
+        return Reply(409, reply.body, "Conflict", reply.message)
+    return reply
 
 
 def bound_as_asked(command: Bind, pod: Manifest) -> bool:

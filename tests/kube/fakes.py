@@ -4,10 +4,10 @@ and a client whose answers are a script."""
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 
-from extender.core.events import Event
 from extender.kube.client import Reply
 
 
@@ -15,7 +15,7 @@ class Recorder:
     """An inbox; `until` waits for what the events must come to say."""
 
     def __init__(self):
-        self.events: list[Event] = []
+        self.events: list[Any] = []
         self._changed = asyncio.Event()
 
     def put(self, event):
@@ -42,7 +42,14 @@ class Network:
         self.sent = []
 
     async def send(
-        self, method, path, *, query=None, body=None, content_type="application/json", timeout=None
+        self,
+        method,
+        path,
+        *,
+        query=None,
+        body=None,
+        content_type="application/json",
+        timeout=None,  # noqa: ASYNC109 (the signature of Requests)
     ):
         self.sent.append((method, path, body))
         try:
@@ -108,7 +115,14 @@ class Scripted:
         self.script.setdefault((method, path), []).extend(replies)
 
     async def send(
-        self, method, path, *, query=None, body=None, content_type="application/json", timeout=None
+        self,
+        method,
+        path,
+        *,
+        query=None,
+        body=None,
+        content_type="application/json",
+        timeout=None,  # noqa: ASYNC109 (the signature of Requests)
     ):
         self.sent.append((method, path, orjson.loads(body) if body else None, query))
         self.running += 1

@@ -1,6 +1,7 @@
 """HTTP as the API server speaks it, over a real connection to a scripted server."""
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +21,9 @@ class Server:
 
     def __init__(self):
         self.asked = []
-        self.answer = None
+        self.answer: Any = None
+        self.http: Any = None
+        self.url = ""
 
     async def handle(self, request):
         body = await request.read()

@@ -2,6 +2,7 @@
 
 import gc
 import time
+from typing import Any
 
 import msgspec
 import orjson
@@ -64,13 +65,13 @@ def test_pod_is_decoded_straight_to_the_core(metrics):
 @pytest.mark.parametrize("resource", WATCHED, ids=lambda r: r.path())
 def test_every_kind_is_seen_and_gone(resource, metrics):
     decoder = ObjectDecoder(resource, metrics)
-    change = decoder.line(line("MODIFIED", {"metadata": META}))
+    change: Any = decoder.line(line("MODIFIED", {"metadata": META}))
     assert change.resource_version == "9"
     assert change.what.key == Key("ns", "p", "u1")
     assert not isinstance(change.what.event, e.InvalidSeen)
-    left = decoder.line(line("DELETED", {"metadata": META}))
+    left: Any = decoder.line(line("DELETED", {"metadata": META}))
     assert left == Change(Left(Key("ns", "p", "u1")), "9")
-    gone = decoder.gone(left.what.key)
+    gone: Any = decoder.gone(left.what.key)
     assert type(gone).__name__.endswith("Gone")
     assert gone.name == "p"
 
@@ -83,7 +84,7 @@ def test_raw_kinds_pass_through_whole(metrics):
 
 
 def test_service_keeps_its_metadata_only(metrics):
-    seen = ObjectDecoder(SERVICES, metrics).item(orjson.dumps({"metadata": META, "spec": 5}))
+    seen: Any = ObjectDecoder(SERVICES, metrics).item(orjson.dumps({"metadata": META, "spec": 5}))
     assert seen.event.metadata.name == "p"
 
 

@@ -239,6 +239,15 @@ async def test_body_that_is_no_json_is_a_bad_request(bench):
     assert bench.client.sent == []
 
 
+async def test_uid_of_another_life_is_a_conflict(bench):
+    wrong = {"details": {"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]}}
+    bench.client.on(
+        "PATCH", POD + "/status", Reply(422, orjson.dumps(wrong), "Invalid"), status(422, "Invalid")
+    )
+    events = await bench.run(patch(1, body={"metadata": {"uid": "old"}}), patch(2))
+    assert [(done.code, done.reason) for done in events] == [(409, "Conflict"), (422, "Invalid")]
+
+
 async def test_a_fault_of_ours_is_still_an_answer(bench, monkeypatch):
     async def broken(*args, **kwargs):
         raise ZeroDivisionError

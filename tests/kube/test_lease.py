@@ -6,6 +6,7 @@ Excluded: a process that is really stopped (SIGSTOP), which tests/controlplane d
 import asyncio
 import contextlib
 import random
+from typing import Any
 
 import orjson
 import pytest
@@ -43,7 +44,7 @@ class Replica:
             clock=asyncio.get_running_loop().time,
         )
         server.objects.setdefault(POD + name, {"metadata": {"name": name, "resourceVersion": "0"}})
-        self.task = None
+        self.task: Any = None
 
     def start(self):
         self.task = asyncio.get_running_loop().create_task(self.elector.run())
@@ -62,18 +63,21 @@ class Replica:
         await self.elector.close()
 
 
+class Factory:
+    def __init__(self):
+        self.server = LeaseServer()
+        self.replicas = []
+
+    def __call__(self, name, **options):
+        self.replicas.append(Replica(self.server, name, **options))
+        return self.replicas[-1]
+
+
 @pytest.fixture
 async def make():
-    server = LeaseServer()
-    replicas = []
-
-    def make(name, **options):
-        replicas.append(Replica(server, name, **options))
-        return replicas[-1]
-
-    make.server = server
-    yield make
-    for replica in replicas:
+    factory = Factory()
+    yield factory
+    for replica in factory.replicas:
         if replica.task is not None:
             await replica.stop(release=False)
 
@@ -83,7 +87,7 @@ def spec(server):
 
 
 async def until(condition):
-    while not condition():
+    while not condition():  # noqa: ASYNC110 (the loop's own time: nothing is waited for)
         await asyncio.sleep(0.1)
 
 
