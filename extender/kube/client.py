@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
-from typing import Protocol
 
 import aiohttp
 import orjson
-from msgspec import Struct
 
 from extender.core.api import Resource
-from extender.core.errors import ApiError, ConfigError, Gone, Unreachable
+from extender.core.errors import ConfigError, Unreachable
 from extender.core.objects import Manifest
 from extender.kube.credentials import REFRESH_SECONDS, Access, Credentials
+from extender.kube.replies import (
+    JSON,
+    MERGE_PATCH,
+    Query,
+    Reply,
+    delete_options,
+    reply_of,
+)
 from extender.obs.metrics import Metrics
 
 #: The API server takes the part before the slash as the field manager.
 USER_AGENT = "muster/0.1"
-JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
 
 #: Seconds without a byte after which a watch is taken for dead. The API server sends a bookmark
 #: about every minute.
@@ -34,69 +38,6 @@ WATCH_IDLE_SECONDS = 150.0
 _READ_AHEAD = 1 << 20
 #: Least seconds between two complete reloads of the credentials, whatever the server says.
 _RELOAD_PAUSE = 5.0
-
-Query = Mapping[str, str | int]
-
-
-class Reply(Struct, frozen=True):
-    """An answer. ``code`` 0 means none came: whether the request took effect is not known."""
-
-    code: int
-    body: bytes = b""
-    #: The Status object's reason and message, when the server refused.
-    reason: str = ""
-    message: str = ""
-    #: Seconds that the server asks to wait before the next try.
-    retry_after: float | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether it took effect."""
-        return 200 <= self.code < 300
-
-    def error(self) -> ApiError:
-        """The exception that stands for this refusal."""
-        if self.code == 0:
-            return Unreachable(0, self.reason, self.message)
-        kind = Gone if self.code == 410 else ApiError
-        return kind(self.code, self.reason, self.message)
-
-    def unwrap(self) -> bytes:
-        """The body.
-
-        Raises ApiError: the server refused, or (Unreachable) did not answer.
-        """
-        if not self.ok:
-            raise self.error()
-        return self.body
-
-
-class Requests(Protocol):
-    """Sends one request; what the lease and the executor need of a client."""
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        timeout: float | None = None,  # noqa: ASYNC109 (part of the request)
-    ) -> Reply:
-        """Send; refusals and missing answers are replies, nothing is raised."""
-
-
-class Lists(Protocol):
-    """Lists and watches; what a reflector needs of a client."""
-
-    async def list_page(self, resource: Resource, *, limit: int = 500, after: str = "") -> bytes:
-        """As :meth:`ApiClient.list_page`."""
-
-    def watch_lines(
-        self, resource: Resource, resource_version: str, *, timeout_seconds: int
-    ) -> AsyncGenerator[list[bytes], None]:
-        """As :meth:`ApiClient.watch_lines`."""
 
 
 class ApiClient:
@@ -242,7 +183,7 @@ class ApiClient:
         try:
             async with await self._open("GET", resource.path(), query, None, JSON, limits) as got:
                 if got.status != 200:
-                    refusal = _reply(got, await got.read())
+                    refusal = reply_of(got, await got.read())
                     if refusal.code == 401:
                         await self._reload()
                     raise refusal.error()
@@ -266,7 +207,7 @@ class ApiClient:
         limits = aiohttp.ClientTimeout(total=timeout if timeout is not None else self._timeout)
         try:
             async with await self._open(method, path, query, body, content_type, limits) as got:
-                return _reply(got, await got.read())
+                return reply_of(got, await got.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Reply(0, reason="Unreachable", message=_words(error))
 
@@ -330,35 +271,6 @@ class ApiClient:
         self._access = await self._credentials.load()
         self._authorization = self._access.authorization
         self._renew_at = self._clock() + REFRESH_SECONDS
-
-
-def delete_options(uid: str) -> bytes:
-    """The body of a DELETE (metav1.DeleteOptions); dependents are left to the garbage collector."""
-    options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    options["propagationPolicy"] = "Background"
-    if uid:
-        options["preconditions"] = {"uid": uid}
-    return orjson.dumps(options)
-
-
-def _reply(got: aiohttp.ClientResponse, body: bytes) -> Reply:
-    if 200 <= got.status < 300:
-        return Reply(got.status, body)
-    reason, message = got.reason or "", body[:300].decode(errors="replace")
-    try:
-        status = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        # Not from the API server proper (a proxy, 429 of its front): the text is the message.
-        status = None
-    if isinstance(status, dict):
-        reason = str(status.get("reason") or reason)
-        message = str(status.get("message") or message)
-    return Reply(got.status, body, reason, message, _seconds(got.headers.get("Retry-After")))
-
-
-def _seconds(text: str | None) -> float | None:
-    """Retry-After in seconds; the API server never sends the form with a date."""
-    return float(text) if text is not None and text.isdecimal() else None
 
 
 def _words(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from extender.core.events import Done
 from extender.core.objects import Manifest
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-from extender.kube.client import MERGE_PATCH, Reply, Requests
+from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.kube.requests import (
     RETRIED,
     Request,

@@ -10,7 +10,7 @@ import orjson
 
 from extender.core.api import MUSTER_GROUP, PODS
 from extender.kube.backoff import Backoff
-from extender.kube.client import MERGE_PATCH, Requests
+from extender.kube.replies import MERGE_PATCH, Requests
 from extender.obs.log import logger
 
 LEADER_LABEL = f"{MUSTER_GROUP}/leader"

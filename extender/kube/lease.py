@@ -33,8 +33,8 @@ from extender.core.events import LeaderGained, LeaderLost
 from extender.core.objects import ApiStruct, Manifest, Meta
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-from extender.kube.client import MERGE_PATCH, Reply, Requests
 from extender.kube.label import LeaderLabel
+from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
@@ -343,37 +343,3 @@ class LeaderElector:
             self._seen_at = self._clock()
         self._lease = lease
         return reply
-
-
-class AlwaysLeader:
-    """Leads from the start, without a Lease: for one replica only."""
-
-    def __init__(self, inbox: Inbox, metrics: Metrics, *, epoch: int) -> None:
-        """``epoch`` must grow from start to start: the seconds of the start will do."""
-        self._inbox = inbox
-        self._metrics = metrics
-        self._epoch = epoch
-        self._leading = False
-
-    def may_write(self) -> bool:
-        """Whether a request may be sent now."""
-        return self._leading
-
-    async def run(self) -> None:
-        """Lead until cancelled."""
-        self._leading = True
-        self._metrics.leader.set(1)
-        self._metrics.leader_epoch.set(self._epoch)
-        self._inbox.put(LeaderGained(self._epoch))
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            self._leading = False
-            self._metrics.leader.set(0)
-            self._inbox.put(LeaderLost())
-
-    async def release(self) -> None:
-        """Nothing is held."""
-
-    async def close(self) -> None:
-        """Nothing runs in the background."""

@@ -23,8 +23,8 @@ from extender.core.errors import ApiError, Gone, Unreachable
 from extender.core.events import Event, KindServed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-from extender.kube.client import Lists
 from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Seen
+from extender.kube.replies import Lists
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 

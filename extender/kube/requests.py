@@ -11,7 +11,7 @@ from msgspec import Struct
 from extender.core.api import PODS
 from extender.core.commands import Bind, Create, Delete, Lane, Patch
 from extender.core.objects import Manifest
-from extender.kube.client import JSON, MERGE_PATCH, Query, Reply, delete_options
+from extender.kube.replies import JSON, MERGE_PATCH, Query, Reply, delete_options
 
 Write = Bind | Create | Patch | Delete
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from extender.kube.client import Reply
+from extender.kube.replies import Reply
 
 
 class Recorder:

@@ -8,8 +8,8 @@ import pytest
 from extender.core.api import GANG_PLANS, PODS, VOLCANO_GROUPS
 from extender.core.commands import Bind, Create, Delete, Lane, Notice, Patch
 from extender.core.events import Done
-from extender.kube.client import Reply
 from extender.kube.executor import Executor, event_writer
+from extender.kube.replies import Reply
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import Recorder, Scripted, rng
 
