@@ -7,6 +7,8 @@ and then the core decides once; so the cost of deciding is shared when the clust
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -19,6 +21,8 @@ from extender.obs.metrics import Metrics
 
 #: Events applied before the core decides and the event loop may serve others.
 BATCH = 256
+#: Seconds to which the core's wishes to be woken are rounded up.
+WAKE_STEP = 0.01
 #: Seconds between two looks at the invariants of a running process.
 VERIFY_SECONDS = 60.0
 
@@ -47,8 +51,10 @@ class Loop:
         self._queue: deque[Event] = deque()
         self._something = asyncio.Event()
         self._now = 0.0
-        self._wake: asyncio.TimerHandle | None = None
-        self._wake_at = float("inf")
+        self._timer: asyncio.TimerHandle | None = None
+        #: Times at which the core wants to be asked again: a heap, and the same as a set.
+        self._wakes: list[float] = []
+        self._wishes: set[float] = set()
         self._verified_at = 0.0
         self._counted: dict[str, int] = {}
 
@@ -88,7 +94,7 @@ class Loop:
                 case Answer(token, error):
                     self._answer(token, error)
                 case WakeAt(at):
-                    self._wake_by(at, now)
+                    self._wake_by(at)
                 case Bind() | Create() | Patch() | Delete() | Notice():
                     self._submit(command)
                 case _:
@@ -103,17 +109,29 @@ class Loop:
             self._metrics.invariant_violations.labels("loop").inc()
             _log.error("fault in the core", exc_info=error)
 
-    def _wake_by(self, at: float, now: float) -> None:
-        if at >= self._wake_at:
+    def _wake_by(self, at: float) -> None:
+        """Keep every wish, in steps of WAKE_STEP, so that none is lost behind an earlier one."""
+        step = math.ceil(at / WAKE_STEP) * WAKE_STEP
+        if step in self._wishes:
             return
-        if self._wake is not None:
-            self._wake.cancel()
-        self._wake_at = at
-        delay = max(0.0, at - now)
-        self._wake = asyncio.get_running_loop().call_later(delay, self._woken)
+        self._wishes.add(step)
+        heapq.heappush(self._wakes, step)
+        if self._wakes[0] == step:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(0.0, self._wakes[0] - self._clock())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._woken)
 
     def _woken(self) -> None:
-        self._wake, self._wake_at = None, float("inf")
+        now = self._clock()
+        self._timer = None
+        while self._wakes and self._wakes[0] <= now + WAKE_STEP / 10:
+            self._wishes.discard(heapq.heappop(self._wakes))
+        if self._wakes:
+            self._set_timer()
         self.put(Tick())
 
     def _observe(self, now: float) -> None:
