@@ -35,11 +35,14 @@ from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
 from extender.kube.label import LeaderLabel
 from extender.kube.replies import MERGE_PATCH, Reply, Requests
+from extender.kube.solo import AlwaysLeader
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
 #: leaseTransitions is an int32.
 _MAX_EPOCH = 2**31 - 1
+
+__all__ = ["AlwaysLeader", "LeaderElector", "Timing", "boottime"]
 
 _log = logger("lease")
 

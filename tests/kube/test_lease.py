@@ -14,8 +14,7 @@ import pytest
 from extender.core.errors import ConfigError
 from extender.core.events import LeaderGained, LeaderLost
 from extender.kube.label import LEADER_LABEL
-from extender.kube.lease import LeaderElector, Timing
-from extender.kube.solo import AlwaysLeader
+from extender.kube.lease import AlwaysLeader, LeaderElector, Timing
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import LeaseServer, Network, Recorder
 
