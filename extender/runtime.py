@@ -30,8 +30,9 @@ from extender.kernels.warm import compile_all
 from extender.kube import credentials
 from extender.kube.client import ApiClient
 from extender.kube.executor import Executor, event_writer
-from extender.kube.lease import AlwaysLeader, LeaderElector, Timing
+from extender.kube.lease import LeaderElector, Timing
 from extender.kube.reflector import Reflectors
+from extender.kube.solo import AlwaysLeader
 from extender.loop import Loop
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
