@@ -57,6 +57,7 @@ def _step(s: State, now: float) -> None:
             jobsync.recheck(s, job, now)
         if job.dirty or (job.wake_at is not None and job.wake_at <= now):
             jobsync.reconcile(s, job, now)
+    _evidence(s, now)
     for gang in [g for g in s.gangs.values() if _concerned(g)]:
         if gang.dirty:
             gang.dirty = False
@@ -77,6 +78,15 @@ def _step(s: State, now: float) -> None:
             s.gangs.pop(gang.key, None)
     if any(gang.dirty for gang in s.gangs.values()):
         s.send(c.WakeAt(now))
+
+
+def _evidence(s: State, now: float) -> None:
+    """Where kube-scheduler's refusals are believed no longer, gangs may fit that did not."""
+    if s.evidence.ended(now):
+        for gang in s.gangs.values():
+            gang.refused_at = -1
+    if (end := s.evidence.next_end()) is not None:
+        s.send(c.WakeAt(end))
 
 
 def _concerned(gang: Gang) -> bool:

@@ -1,12 +1,16 @@
 """What kube-scheduler was seen to refuse, for what Muster does not model (design §2, Evidence).
 
 An entry says that pods of one shape do not fit on one node. It ends with the next change of the
-node's row, or after a time limit, so that a mistaken one cannot keep a gang waiting for ever.
+node's row, or after a time: kube-scheduler may have known less than Muster, or taken a nomination
+that is void for a pod, so the first entry lasts a moment and only a refusal that comes again and
+again is believed for long.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from extender.core.cluster import Cluster
@@ -14,37 +18,61 @@ if TYPE_CHECKING:
     from extender.core.snapshot import Snapshot
 
 
+#: How much longer an entry lasts than the one before it.
+_GROWTH = 4
+
+
+class _Entry(Struct):
+    until: float
+    seconds: float
+    message: str
+    #: False once it has ended by time; kept for a while, so that the next one lasts longer.
+    stands: bool = True
+
+
 class Evidence:
     """Refusals by (shape, node name)."""
 
-    def __init__(self, seconds: float) -> None:
-        """``seconds``: how long an entry lasts at most."""
-        self._seconds = seconds
-        self._entries: dict[tuple[PodShape, str], tuple[float, str]] = {}
+    def __init__(self, first: float, most: float) -> None:
+        """Seconds: how long the first entry for a place lasts, and any entry at most."""
+        self._first, self._most = first, most
+        self._entries: dict[tuple[PodShape, str], _Entry] = {}
+        self._ended = False
 
     def __len__(self) -> int:
-        """Entries, ended ones included until :meth:`ban` drops them."""
-        return len(self._entries)
+        """Entries that stand."""
+        return sum(entry.stands for entry in self._entries.values())
 
     def add(self, shape: PodShape, node: str, message: str, now: float) -> None:
         """Note that ``shape`` was refused on ``node``, in the words of kube-scheduler."""
-        self._entries[shape, node] = (now + self._seconds, message)
+        before = self._entries.get((shape, node))
+        seconds = min(before.seconds * _GROWTH if before else self._first, self._most)
+        self._entries[shape, node] = _Entry(now + seconds, seconds, message)
 
     def forget(self, node: str | None = None) -> None:
         """The node changed otherwise than by Muster's own doing (None: all of them may have)."""
         for shape, name in list(self._entries):
             if node is None or name == node:
-                del self._entries[shape, name]
+                self._ended |= self._entries.pop((shape, name)).stands
 
-    def ban(self, cluster: Cluster, view: Snapshot, now: float) -> None:
-        """Leave out of ``view`` what is still refused; drop what is not."""
-        for (shape, node), (until, message) in list(self._entries.items()):
+    def ended(self, now: float) -> bool:
+        """Whether entries have ended since the last call, so that gangs may fit that did not."""
+        for key, entry in list(self._entries.items()):
+            if entry.stands and now >= entry.until:
+                entry.stands = False
+                self._ended = True
+            elif now >= entry.until + self._most:
+                del self._entries[key]
+        ended, self._ended = self._ended, False
+        return ended
+
+    def ban(self, cluster: Cluster, view: Snapshot) -> None:
+        """Leave out of ``view`` what is still refused."""
+        for (shape, node), entry in self._entries.items():
             row = cluster.row_of(node)
-            if row is None or now >= until:
-                del self._entries[shape, node]
-            else:
-                view.ban(shape, row, message)
+            if entry.stands and row is not None:
+                view.ban(shape, row, entry.message)
 
     def next_end(self) -> float | None:
         """When the first entry ends by time."""
-        return min((until for until, _ in self._entries.values()), default=None)
+        return min((x.until for x in self._entries.values() if x.stands), default=None)

@@ -92,8 +92,10 @@ class Slot:
     tries: int = 0
     #: /filter let this uid through since its release: a later refusal is not about the node.
     passed: bool = False
-    #: PodScheduled's message when it was released.
+    #: PodScheduled's message when it was released: a refusal that was there before.
     scheduled_message: str = ""
+    #: resourceVersion that its release was written with; None until then. Later refusals count.
+    told: int | None = None
     bind_tries: int = 0
 
 

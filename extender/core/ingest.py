@@ -7,7 +7,7 @@ from extender.core.api import MUSTER_GROUP, NODES, PODS
 from extender.core.errors import InvalidObject
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
 from extender.core.identity import membership
-from extender.core.objects import Meta, Pod
+from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node, shape_of
 from extender.core.state import State, reservation_key
@@ -221,23 +221,36 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
         gang.dirty = True
     if slot.state == Member.RELEASED:
         _look_for_refusal(s, gang, slot, pod, now)
+    elif slot.state == Member.HELD:
+        slot.scheduled_message = scheduled_message(pod.status)
 
 
 def _look_for_refusal(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
-    """PodScheduled=False that is not /filter's doing is evidence against the planned node."""
+    """PodScheduled=False that is not /filter's doing is evidence against the planned node.
+
+    It must be an answer to the release: other words than before, or the nomination taken back.
+    """
+    if slot.told is None or version(pod.metadata.resource_version) <= slot.told:
+        return
+    lost = slot.pinned != slot.node and not slot.nominated
     for condition in pod.status.conditions:
         if condition.type != "PodScheduled" or condition.status != "False":
             continue
-        fresh = condition.message != slot.scheduled_message
+        fresh = lost or condition.message != slot.scheduled_message
         if condition.reason == "Unschedulable" and fresh and MARK not in condition.message:
             if slot.passed:
                 return
             note_refused(s, gang, slot, condition.message, now)
 
 
-def scheduled_message(pod: Pod) -> str:
+def version(text: str) -> int:
+    """A resourceVersion as the number that it is on every API server (KEP-5504)."""
+    return int(text) if text.isdecimal() else 0
+
+
+def scheduled_message(status: PodStatus) -> str:
     """PodScheduled's message, to tell a later refusal from an earlier one."""
-    return next((c.message for c in pod.status.conditions if c.type == "PodScheduled"), "")
+    return next((c.message for c in status.conditions if c.type == "PodScheduled"), "")
 
 
 def _foreign(s: State, gang: Gang, pod: Pod) -> None:

@@ -51,7 +51,7 @@ def plan_pass(s: State, now: float) -> None:
                 continue
             if view is None:
                 view = Snapshot(s.cluster)
-                s.evidence.ban(s.cluster, view, now)
+                s.evidence.ban(s.cluster, view)
             signature = _signature(gang, ask)
             refusal = known.get(signature) or _place(s, view, gang, ask, now)
             if refusal is not None:
@@ -235,3 +235,7 @@ def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
         gang.waiting_since = now
     if 0 < gang.placed() < gang.min_member and gang.partial_since is None:
         gang.partial_since = now
+    if gang.stage == Stage.RELEASED and not gang.satisfied():
+        # A member lost its place and there is no other: what the rest holds, another gang may use.
+        releasing.abort(s, gang, refusal.render(), now)
+        gang.refusal = refusal

@@ -12,7 +12,7 @@ from extender.core import commands as c
 from extender.core.api import GANG_PLANS, PODS
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
-from extender.core.ingest import GATE, PLAN_ANNOTATION, WAKE_ANNOTATION
+from extender.core.ingest import GATE, PLAN_ANNOTATION, WAKE_ANNOTATION, version
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
 from extender.core.state import State
@@ -147,7 +147,7 @@ def again(s: State, gang: Gang, slot: Slot, now: float) -> None:
 
 def _nominate(s: State, gang: Gang, slot: Slot, now: float) -> None:
     gang.move(slot, Member.RELEASED)
-    slot.released_at, slot.tries, slot.passed = now, 0, False
+    slot.released_at, slot.tries, slot.passed, slot.told = now, 0, False, None
     if slot.pinned != slot.node:
         _patch_nomination(s, gang, slot)
     if slot.gated:
@@ -176,6 +176,7 @@ def _patch(s: State, gang: Gang, slot: Slot, body: dict[str, Any], subresource: 
         gang.progress_at = max(gang.progress_at, now)
         if done.ok and done.object is not None:
             slot.resource_version = done.object["metadata"]["resourceVersion"]
+            _told(slot, done.object)
 
     s.send(
         c.Patch(
@@ -190,6 +191,15 @@ def _patch(s: State, gang: Gang, slot: Slot, body: dict[str, Any], subresource: 
     )
 
 
+def _told(slot: Slot, body: dict[str, Any]) -> None:
+    """Its release is written; what the pod says until then was said before."""
+    if slot.told is None:
+        slot.told = version(slot.resource_version)
+        for condition in body.get("status", {}).get("conditions") or ():
+            if condition["type"] == "PodScheduled":
+                slot.scheduled_message = condition.get("message", "")
+
+
 def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
     """Create a job's pod, pinned to its planned node (O(1) for kube-scheduler)."""
     job = s.jobs.get(gang.job) if gang.job else None
@@ -200,7 +210,9 @@ def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
     if gate_needed(s, slot, node):
         body["spec"]["schedulingGates"] = [{"name": GATE}]
     gang.move(slot, Member.CREATING)
-    slot.released_at, slot.tries, slot.passed, slot.scheduled_message = now, 0, False, ""
+    slot.released_at, slot.tries, slot.passed = now, 0, False
+    # Nothing was said of it before.
+    slot.told, slot.scheduled_message = 0, ""
 
     def then(done: Done, now: float) -> None:
         _created(s, gang, slot, done, now)

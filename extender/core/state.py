@@ -46,6 +46,8 @@ class Rules(Struct, frozen=True):
     plan_deadline: float = 30.0
     #: How long a job's gang waits before its pods are made visible (to cluster autoscalers).
     visible_after: float = 30.0
+    #: How long a refusal by kube-scheduler is believed: the first one, and at most.
+    evidence_seconds_first: float = 2.0
     evidence_seconds: float = 300.0
     retry_seconds: float = 1.0
     retry_seconds_max: float = 30.0
@@ -94,7 +96,7 @@ class State:
         self.session = session
         self.kinds = dict(kinds)
         self.cluster = Cluster()
-        self.evidence = Evidence(rules.evidence_seconds)
+        self.evidence = Evidence(rules.evidence_seconds_first, rules.evidence_seconds)
         self.gangs: dict[GroupKey, Gang] = {}
         #: (namespace, pod name) → its gang and slot.
         self.slots: dict[tuple[str, str], tuple[Gang, Slot]] = {}
