@@ -68,8 +68,8 @@ def lost(s: State) -> None:
     s.leading = False
     for gang in s.gangs.values():
         _reset(s, gang, "this replica does not lead any more")
-    for token in list(s.binds):
-        del s.binds[token]
+    for token in [*s.binds, *s.tokens]:
+        s.binds.pop(token, None)
         s.send(c.Answer(token, "this replica does not lead any more"))
     for key in [k for k in s.cluster.reserved_keys if k.startswith("plain ")]:
         s.cluster.release(key)

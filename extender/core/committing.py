@@ -96,13 +96,14 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         return
     key = plain_key(held.uid)
     s.cluster.reserve(key, shape, row)
+    s.tokens[held.token] = (held.namespace, held.name)
 
     def then(done: Done, now: float) -> None:
-        if done.ok:
-            s.send(c.Answer(held.token))
-        else:
+        error = "" if done.ok else f"{done.code} {done.reason}: {done.message}"
+        if not done.ok:
             s.cluster.release(key)
-            s.send(c.Answer(held.token, f"{done.code} {done.reason}: {done.message}"))
+        if held.token in s.tokens:
+            s.send(c.Answer(held.token, error))
 
     s.send(
         c.Bind(

@@ -147,6 +147,9 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
         chosen = _search(s, view, gang, ask.loose, ask.required)
     if isinstance(chosen, Refusal):
         return chosen
+    if not chosen:
+        # Members beyond the minimum for which there is no room: nothing changes, nothing is written.
+        return _no_room_for_more(s, view, gang, ask)
     for slot, row in chosen:
         s.assign(gang, slot, view.names[row])
         assert slot.shape is not None
@@ -154,6 +157,14 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
     s.count("plans")
     releasing.begin(s, gang, now)
     return None
+
+
+def _no_room_for_more(s: State, view: Snapshot, gang: Gang, ask: Ask) -> Refusal | None:
+    """Why the first member beyond the minimum waits, once the gang itself does not."""
+    if not gang.satisfied():
+        return None
+    found = _search(s, view, gang, ask.loose, {ask.loose[0].name})
+    return found if isinstance(found, Refusal) else None
 
 
 def _with_pins(s: State, view: Snapshot, gang: Gang, ask: Ask) -> list[tuple[Slot, int]] | Refusal:
@@ -227,7 +238,7 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
     gang.refusal = refusal
-    if refusal is None:
+    if refusal is None or gang.satisfied():
         gang.waiting_since = None
         gang.timed_out = False
         return

@@ -114,7 +114,7 @@ class State:
         self.served: dict[Resource, bool] = {}
         #: token → open /bind of a plain pod, or of one that the watch has not shown.
         self.binds: dict[int, HeldBind] = {}
-        #: token → the member that arrived with it; gone once it is answered.
+        #: token → the pod of an open /bind that was taken on; gone once answered or abandoned.
         self.tokens: dict[int, tuple[str, str]] = {}
         #: Pods of no group that wait for a node, by uid.
         self.plain: dict[str, Pod] = {}
