@@ -60,9 +60,11 @@ class ApiServer:
     async def start(self, port: int = 0) -> str:
         """Listen on 127.0.0.1 (any free port when 0); the base URL."""
         self._stopping.clear()
-        self._runner = web.AppRunner(self.app(), access_log=None, keepalive_timeout=180)
+        self._runner = web.AppRunner(
+            self.app(), access_log=None, keepalive_timeout=180, shutdown_timeout=1
+        )
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port, shutdown_timeout=1).start()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
         host, bound = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{bound}"
         return self.url
