@@ -14,13 +14,15 @@ from extender.core.events import Done
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
 from extender.core.ingest import note_refused, plain_key
 from extender.core.objects import Pod
-from extender.core.reasons import Code, Reason, refuse
+from extender.core.reasons import Code, Reason
 from extender.core.shape import shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import HeldBind, State
 
 #: A Binding that loses its precondition is tried again with the pod's new version this often.
 BIND_TRIES = 8
+#: A released member that does not come is told again this often, with back-off (about 30 s).
+RELEASE_TRIES = 4
 
 
 def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
@@ -131,7 +133,10 @@ def barrier(s: State, gang: Gang, now: float) -> None:
     for slot in sorted(arrived, key=lambda m: m.name):
         gang.move(slot, Member.BINDING)
         slot.bind_tries = 0
-        _bind(s, gang, slot)
+        if slot.token is None and slot.gated and s.unmanaged(slot.shape):
+            releasing.ungate(s, gang, slot)
+        else:
+            _bind(s, gang, slot)
 
 
 def check_rows(s: State, gang: Gang, now: float) -> None:
@@ -228,6 +233,10 @@ def settle(s: State, gang: Gang, now: float) -> None:
         return
     if gang.satisfied() and gang.stage != Stage.WAITING:
         releasing.finish(s, gang)
+    _step_back(gang)
+    if gang.count(Member.WANTED) and any(m.node for m in gang.members.values()):
+        # Its pod was lost, or pinned to another node and deleted for that: made again.
+        releasing.release(s, gang, now)
     rules = s.rules
     quiet = now - gang.progress_at
     on_way = [m for m in gang.members.values() if m.state == Member.RELEASED]
@@ -240,21 +249,39 @@ def settle(s: State, gang: Gang, now: float) -> None:
             return
     for slot in on_way:
         wait = min(rules.pod_max_backoff * 2.0**slot.tries, 60.0) + 1.0
-        if quiet >= rules.pod_max_backoff + 1.0 and now - slot.released_at >= wait:
+        if quiet < rules.pod_max_backoff + 1.0 or now - slot.released_at < wait:
+            continue
+        if slot.tries < RELEASE_TRIES:
             releasing.again(s, gang, slot, now)
+        else:
+            releasing.withdraw(s, gang, slot, "kube-scheduler did not come for it", now)
     if on_way:
         s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
     _partial(s, gang, now)
 
 
+def _step_back(gang: Gang) -> None:
+    """An attempt of which nothing is bound does not commit; one that plans nobody is over."""
+    if gang.stage == Stage.COMMITTING and not gang.count(*PLACED, Member.BINDING):
+        gang.stage = Stage.RELEASED
+    if gang.stage == Stage.RELEASED and not any(m.node for m in gang.unplaced()):
+        gang.stage = Stage.WAITING
+
+
 def _partial(s: State, gang: Gang, now: float) -> None:
-    """A commit that cannot be completed: after one deadline roll back, or be Partial and say so."""
+    """A commit that is not completed: after one deadline roll back, or be Partial and say so.
+
+    A Partial gang may be planned again; what is then reserved for it has the same deadline.
+    """
     placed = gang.placed()
     if gang.satisfied() or not placed or gang.was_whole:
         gang.partial_since = None
         gang.partial = False
         return
-    if any(m.node for m in gang.unplaced()) or gang.partial:
+    if gang.count(Member.BINDING):
+        return
+    if gang.partial and not any(m.node for m in gang.unplaced()):
+        gang.partial_since = None
         return
     if gang.partial_since is None:
         gang.partial_since = now
@@ -262,18 +289,14 @@ def _partial(s: State, gang: Gang, now: float) -> None:
         s.send(c.WakeAt(gang.partial_since + s.rules.plan_deadline))
         return
     bound = [m for m in gang.members.values() if m.state == Member.BOUND]
-    removable = all(m.remade or gang.may_delete for m in bound)
+    removable = bool(bound) and all(m.remade or gang.may_delete for m in bound)
     s.count("gangs_rolled_back")
-    if removable and bound:
+    why = gang.refusal
+    releasing.abort(s, gang, "the rest of it could not be placed", now)
+    if removable:
         for slot in bound:
             s.delete_pod(gang, slot)
-        releasing.abort(s, gang, "the rest of it could not be placed", now)
     else:
         gang.partial = True
-        gang.refusal = refuse(
-            Code.PARTIAL,
-            gang.refusal.reasons if gang.refusal else (),
-            bound=placed,
-            want=gang.min_member,
-        )
+        gang.refusal = releasing.partly(gang, why)
     gang.partial_since = None

@@ -58,7 +58,8 @@ def _step(s: State, now: float) -> None:
         if job.dirty or (job.wake_at is not None and job.wake_at <= now):
             jobsync.reconcile(s, job, now)
     _evidence(s, now)
-    for gang in [g for g in s.gangs.values() if _concerned(g)]:
+    awake = {key: gang for key, gang in s.gangs.items() if _concerned(gang)}
+    for gang in awake.values():
         if gang.dirty:
             gang.dirty = False
             gang.refused_at = -1
@@ -69,7 +70,7 @@ def _step(s: State, now: float) -> None:
     placing.plan_pass(s, now)
     committing.plain_binds(s, now)
     for gang in list(s.gangs.values()):
-        if gang.refused_at == -1 or _concerned(gang):
+        if gang.key in awake or gang.refused_at == -1 or _concerned(gang):
             committing.barrier(s, gang, now)
             _waiting(s, gang, now)
             reporting.report(s, gang, now)

@@ -110,6 +110,24 @@ def abort(s: State, gang: Gang, why: str, now: float) -> None:
     s.send(c.WakeAt(gang.not_before))
 
 
+def withdraw(s: State, gang: Gang, slot: Slot, why: str, now: float) -> None:
+    """Free what a member does not come for; it is planned again after a pause."""
+    s.count("withdrawals")
+    s.unassign(gang, slot)
+    s.reject(slot, why)
+    gang.move(slot, Member.HELD)
+    gang.not_before = now + s.rules.retry_seconds_max
+    gang.refused_at = -1
+    s.send(c.WakeAt(gang.not_before))
+
+
+def partly(gang: Gang, why: Refusal | None) -> Refusal:
+    """What a gang says that keeps its bound pods and cannot be completed."""
+    rest = why.reasons if why is not None else ()
+    rest = tuple(each for each in rest if each.code != Code.PARTIAL)
+    return refuse(Code.PARTIAL, rest, bound=gang.placed(), want=gang.min_member)
+
+
 def release(s: State, gang: Gang, now: float) -> None:
     """Let every planned member through that is not on its way yet."""
     for slot in gang.unplaced():
@@ -136,7 +154,7 @@ def again(s: State, gang: Gang, slot: Slot, now: float) -> None:
     slot.released_at = now
     s.count("releases_again")
     if slot.gated:
-        _ungate(s, gang, slot)
+        ungate(s, gang, slot)
     elif slot.pinned != slot.node and slot.nominated != slot.node:
         _patch_nomination(s, gang, slot)
     else:
@@ -146,12 +164,14 @@ def again(s: State, gang: Gang, slot: Slot, now: float) -> None:
 
 
 def _nominate(s: State, gang: Gang, slot: Slot, now: float) -> None:
-    gang.move(slot, Member.RELEASED)
+    gang.move(slot, on_way(s, slot))
     slot.released_at, slot.tries, slot.passed, slot.told = now, 0, False, None
     if slot.pinned != slot.node:
         _patch_nomination(s, gang, slot)
-    if slot.gated:
-        _ungate(s, gang, slot)
+    if slot.state == Member.ARRIVED:
+        gang.dirty = True
+    elif slot.gated:
+        ungate(s, gang, slot)
     elif slot.pinned == slot.node:
         again(s, gang, slot, now)
 
@@ -161,7 +181,14 @@ def _patch_nomination(s: State, gang: Gang, slot: Slot) -> None:
     _patch(s, gang, slot, body, "status")
 
 
-def _ungate(s: State, gang: Gang, slot: Slot) -> None:
+def on_way(s: State, slot: Slot) -> Member:
+    """The state of a member that has just been let through. A gated one that will never come to
+    /bind has arrived: its gate is removed at commit, in place of a Binding.
+    """
+    return Member.ARRIVED if slot.gated and s.unmanaged(slot.shape) else Member.RELEASED
+
+
+def ungate(s: State, gang: Gang, slot: Slot) -> None:
     """Remove Muster's gate, the only one on a pod that is planned."""
     body = {"metadata": {"uid": slot.uid}, "spec": {"schedulingGates": None}}
     _patch(s, gang, slot, body, "")
@@ -207,7 +234,8 @@ def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
         return
     kind = s.kinds[job.resource]
     body = dress(s, gang, kind.pod(job.raw, slot.replica), node)
-    if gate_needed(s, slot, node):
+    slot.gated = s.unmanaged(slot.shape)
+    if slot.gated:
         body["spec"]["schedulingGates"] = [{"name": GATE}]
     gang.move(slot, Member.CREATING)
     slot.released_at, slot.tries, slot.passed = now, 0, False
@@ -219,14 +247,6 @@ def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
 
     id_ = s.next_id(then)
     s.send(c.Create(id_, c.Lane.JOB, PODS, gang.key.namespace, body))
-
-
-def gate_needed(s: State, slot: Slot, node: str) -> bool:
-    """Under managedResources a pod without one never reaches the extender: only a gate holds it."""
-    managed = s.rules.managed_resources
-    if not managed or slot.shape is None:
-        return False
-    return not managed.intersection(name for name, amount in slot.shape.requests if amount)
 
 
 def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, Any]:
@@ -259,7 +279,7 @@ def _created(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
         slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
         slot.pinned = slot.node
         s.uids[slot.uid] = (gang.key.namespace, slot.name)
-        gang.move(slot, Member.RELEASED if slot.node else Member.HELD)
+        gang.move(slot, on_way(s, slot) if slot.node else Member.HELD)
         return
     gang.move(slot, Member.WANTED)
     if done.code == 409:
