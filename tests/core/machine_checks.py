@@ -35,6 +35,8 @@ class Checks:
         #: Open /bind requests: token → (uid, node); and tokens that are answered or abandoned.
         self.open: dict[int, tuple[str, str]] = {}
         self.over: set[int] = set()
+        #: Abandoned in this turn: an answer that was given before that is still on its way.
+        self.closing: dict[int, tuple[str, str]] = {}
         #: Binds whose result is not known to have failed: command id → Bind.
         self.binds: dict[int, c.Bind] = {}
         #: Uids whose Binding failed in this turn: it may be tried again without a new arrival.
@@ -62,8 +64,8 @@ class Checks:
             case e.BindAsked(token, _, _, uid, node):
                 self.open[token] = (uid, node)
             case e.BindAbandoned(token):
-                self.open.pop(token, None)
-                self.over.add(token)
+                if token in self.open:
+                    self.closing[token] = self.open.pop(token)
             case e.Done(id_, code, object=made):
                 if id_ in self.creating and 200 <= code < 300:
                     pod = convert(made, o.Pod)
@@ -93,6 +95,8 @@ class Checks:
                 assert command.uid in arrived, f"{command.name}: bound without an open /bind"
                 self.binds[command.id] = command
         self.failed.clear()
+        self.over |= self.closing.keys()
+        self.closing.clear()
         for command in commands:
             if isinstance(command, c.Bind):
                 self._whole(command)
@@ -100,8 +104,9 @@ class Checks:
 
     def _answer(self, answer: c.Answer) -> None:
         assert answer.token not in self.over, f"token {answer.token} answered twice or too late"
-        assert answer.token in self.open, f"token {answer.token} was never asked"
-        uid, node = self.open.pop(answer.token)
+        asked = self.open.pop(answer.token, None) or self.closing.pop(answer.token, None)
+        assert asked is not None, f"token {answer.token} was never asked"
+        uid, node = asked
         self.over.add(answer.token)
         if not answer.error:
             assert (uid, node) in self.replica.machine.ever_bound(), f"{uid} is not bound to {node}"
