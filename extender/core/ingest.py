@@ -203,7 +203,11 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
     elif pod.spec.node_name:
         gang.move(slot, Member.BOUND)
     elif slot.state == Member.CREATING:
-        gang.move(slot, Member.RELEASED if slot.node else Member.HELD)
+        waits = slot.gated and s.unmanaged(slot.shape)
+        gang.move(
+            slot,
+            Member.HELD if not slot.node else Member.ARRIVED if waits else Member.RELEASED,
+        )
         gang.progress_at = now
     elif slot.state == Member.WANTED:
         gang.move(slot, Member.HELD)
@@ -219,7 +223,8 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
         s.reject(slot, "the pod is being deleted")
         gang.move(slot, Member.HELD)
         gang.dirty = True
-    if slot.state == Member.RELEASED:
+    unasked = slot.state == Member.BINDING and s.unmanaged(slot.shape)
+    if slot.state == Member.RELEASED or unasked:
         _look_for_refusal(s, gang, slot, pod, now)
     elif slot.state == Member.HELD:
         slot.scheduled_message = scheduled_message(pod.status)
@@ -291,13 +296,11 @@ def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
 
 
 def _unmanaged(s: State, pod: Pod, shape: PodShape | None) -> Refusal | None:
-    """With managedResources, kube-scheduler does not send every pod: such a member is not held."""
-    managed = s.rules.managed_resources
-    if not managed or shape is None or pod.spec.scheduling_gates or pinned_node(pod.spec):
+    """A foreign member that kube-scheduler does not send to Muster, and that no gate holds."""
+    held = pod.spec.scheduling_gates or pinned_node(pod.spec) or pod.spec.node_name
+    if held or not s.unmanaged(shape):
         return None
-    if managed.intersection(resource for resource, amount in shape.requests if amount):
-        return None
-    allowed = ", ".join(sorted(managed))
+    allowed = ", ".join(sorted(s.rules.managed_resources))
     return refuse(Code.UNMANAGED, pod=pod.metadata.name, allowed=allowed)
 
 

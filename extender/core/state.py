@@ -23,6 +23,7 @@ from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Refusal
 from extender.core.record import PlanRecord
 from extender.core.session import Session
+from extender.core.shape import PodShape
 
 #: What follows a command's result: called with the result and the time it is applied at.
 Then = Callable[[Done, float], None]
@@ -187,6 +188,15 @@ class State:
         self.counters[what] = self.counters.get(what, 0) + by
 
     # -- gangs, members, reservations
+
+    def unmanaged(self, shape: PodShape | None) -> bool:
+        """With managedResources, a pod that asks for none never reaches the extender: only its
+        gate holds it, and kube-scheduler binds it by itself.
+        """
+        managed = self.rules.managed_resources
+        if not managed or shape is None:
+            return False
+        return managed.isdisjoint(name for name, amount in shape.requests if amount)
 
     def gang(self, key: GroupKey) -> Gang:
         """The gang of this key, made if it is new."""
