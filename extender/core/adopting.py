@@ -14,8 +14,11 @@ from extender.core import releasing
 from extender.core.api import GANG_PLANS
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
+from extender.core.identity import GroupKey
+from extender.core.ingest import version
 from extender.core.record import DONE, PLANNED, VOID, PlanRecord, decode, record_name
 from extender.core.shape import PodShape
+from extender.core.snapshot import Snapshot
 from extender.core.state import State
 
 
@@ -53,11 +56,12 @@ def gained(s: State, event: e.LeaderGained, now: float) -> None:
     s.forget_commands()
     for gang in s.gangs.values():
         _reset(s, gang, "leadership changed")
-    by_key = {record.key: record for record in s.records.values()}
-    for key in sorted(by_key):
-        found = s.gangs.get(key)
-        if found is not None and found.uid == by_key[key].group_uid:
-            _adopt(s, found, by_key[key], now)
+    # The newest first: an older plan may have been given up, and its places given away.
+    view = Snapshot(s.cluster)
+    for record in sorted(s.records.values(), key=_age, reverse=True):
+        found = s.gangs.get(record.key)
+        if found is not None and found.uid == record.group_uid:
+            _adopt(s, view, found, record)
     for job in s.jobs.values():
         job.in_flight.clear()
         job.dirty = True
@@ -97,7 +101,11 @@ def _reset(s: State, gang: Gang, why: str) -> None:
     gang.dirty = True
 
 
-def _adopt(s: State, gang: Gang, record: PlanRecord, now: float) -> None:
+def _age(record: PlanRecord) -> tuple[int, GroupKey]:
+    return version(record.resource_version), record.key
+
+
+def _adopt(s: State, view: Snapshot, gang: Gang, record: PlanRecord) -> None:
     gang.attempt = max(gang.attempt, record.attempt)
     gang.record_version = record.resource_version
     gang.was_whole = record.state == DONE
@@ -114,7 +122,10 @@ def _adopt(s: State, gang: Gang, record: PlanRecord, now: float) -> None:
             continue
         slot.hint = planned.node
         slot.shape = slot.shape or _role_shape(gang, planned.role)
-        if slot.shape is not None and slot.pinned in ("", planned.node):
+        if slot.shape is None or row is None or slot.pinned not in ("", planned.node):
+            continue
+        if view.feasible(slot.shape)[row]:
+            view.place(slot.shape, row)
             s.assign(gang, slot, planned.node)
     s.count("adopted_plans")
     if any(slot.node for slot in gang.unplaced()):
