@@ -214,10 +214,10 @@ class Scheduler:
             if entry is None:
                 self._work.clear()
                 due = self.queue.next_time()
+                # Not wait_for: in Python 3.11 it can swallow the cancellation that ends this loop.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._work.wait(), None if due is None else max(0.0, due - self._now())
-                    )
+                    async with asyncio.timeout(None if due is None else due - self._now()):
+                        await self._work.wait()
                 continue
             await self._cycle(entry)
             # The watches must be read between two cycles even where no extender is asked.

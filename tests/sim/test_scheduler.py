@@ -142,7 +142,7 @@ async def test_a_held_pod_is_asked_about_twice_and_then_rests(client, script, no
     await client.create(api.PODS, "default", gpu_pod("a"))
     async with Scheduler(client, script.entries()) as scheduler:
         seen = await pod_when(client, "a", refused)
-        await _until(lambda: scheduler.counts["attempts"] == 2)
+        await _until(lambda: _rests(scheduler, attempts=2))
         # Something later than anything that the refusals could still cause.
         await client.create(api.PODS, "default", gpu_pod("z"))
         await pod_when(client, "z", bound)
@@ -162,7 +162,7 @@ async def test_a_nomination_wakes_the_pod_and_its_node_is_asked_about_alone(clie
     await client.create(api.PODS, "default", gpu_pod("a"))
     async with Scheduler(client, script.entries()) as scheduler:
         await pod_when(client, "a", refused)
-        await _until(lambda: scheduler.counts["attempts"] == 2)
+        await _until(lambda: _rests(scheduler, attempts=2))
         script.hold = {"a": ("n2",)}
         script.calls.clear()
         await client.patch(
@@ -352,7 +352,12 @@ def _name(body):
     return body["Pod"]["metadata"]["name"]
 
 
+def _rests(scheduler, attempts):
+    idle = scheduler.queue.counts()["unschedulable"] == len(scheduler.queue.entries)
+    return idle and scheduler.counts["attempts"] == attempts
+
+
 async def _until(condition):
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - counters of the scheduler have no event
             await asyncio.sleep(0)
