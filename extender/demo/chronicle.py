@@ -37,7 +37,7 @@ class Gang:
     max_bound_while_waiting: int = 0
     #: Its nodes, in the order in which members came to them.
     nodes: list[str] = field(default_factory=list)
-    #: The sentence that it waits with at the moment, and the last one it waited with.
+    #: The sentence that it waits with at the moment, and the first that named what was missing.
     reason: str = ""
     waited_for: str = ""
     #: Condition types of its job in the order in which they came true.
@@ -171,7 +171,8 @@ class Chronicle:
         conditions = group.get("status", {}).get("conditions") or ()
         waits = [c for c in conditions if c["type"] == "Unschedulable" and c["status"] == "True"]
         gang.reason = waits[0]["message"] if waits else ""
-        gang.waited_for = gang.reason or gang.waited_for
+        if waits and waits[0].get("reason") == "NotEnoughResources":
+            gang.waited_for = gang.waited_for or gang.reason
 
     def _job(self, kind: str, job: Manifest) -> None:
         gang = self._gang_of(job["metadata"]["name"])

@@ -50,6 +50,8 @@ async def demo(stream: TextIO, *, real: bool, picture: Path | None) -> dict[str,
                 wrong += story.verdict(seen, cluster.service.loop.faults)
             for sentence in wrong:
                 screen.say(f"WRONG: {sentence}.")
+            if not wrong:
+                screen.say("Seen on the API's watch: every gang whole or not at all, none half.")
             answer = story.report(cluster, seen, ok=not wrong)
         if picture is not None:
             await asyncio.to_thread(picture.write_text, screen.svg(), "utf-8")

@@ -68,10 +68,10 @@ class Story:
             f"kubectl apply: PyTorchJob llama, 1 master + 3 workers, {llama.gpus} GPUs each."
         )
         await self._client.create(api.PYTORCH_JOBS, NAMESPACE, _job("llama", 3, TRAIN_SECONDS))
-        await self._until(lambda: bool(llama.reason), "why llama waits")
+        await self._until(lambda: bool(llama.waited_for), "why llama waits")
         await self._watch_it_wait()
         self._teller.say(
-            f"llama holds nothing ({llama.count()} of {llama.size} bound): {llama.reason}."
+            f"llama waits with {llama.count()} of {llama.size} pods bound: {llama.waited_for}."
         )
         self._teller.show()
 
@@ -82,7 +82,7 @@ class Story:
         assert llama.whole_at is not None
         self._teller.say(
             f"All {llama.count()} pods bound {llama.whole_at - added:.2f} s later,"
-            f" on {', '.join(llama.nodes)}."
+            f" on {', '.join(sorted(llama.nodes))}."
         )
         await self._until(lambda: "Running" in llama.states, "llama running")
         self._teller.show()
@@ -97,7 +97,7 @@ class Story:
             tasks.create_task(_apply_pods(self._client, bert, SHORT_SECONDS))
             job = _job("vit", vit.size - 1, SHORT_SECONDS)
             tasks.create_task(self._client.create(api.PYTORCH_JOBS, NAMESPACE, job))
-        await self._until(lambda: bool(bert.reason and vit.reason), "why bert and vit wait")
+        await self._until(lambda: bool(bert.waited_for and vit.waited_for), "why bert and vit wait")
         self._teller.show()
         await self._until(lambda: "Succeeded" in llama.states, "llama succeeded")
         self._teller.say(f"llama: {' → '.join(llama.states)}. There is room for one of the two.")
@@ -105,7 +105,7 @@ class Story:
         first, second = (bert, vit) if bert.whole() else (vit, bert)
         self._teller.say(
             f"{first.name} is whole ({first.count()} of {first.size} bound);"
-            f" {second.name} holds nothing ({second.count()} of {second.size})."
+            f" {second.name} waits with {second.count()} of {second.size}."
         )
         self._teller.show()
         await self._until(second.whole, f"all of {second.name} bound")
@@ -118,7 +118,7 @@ class Story:
             ),
             "everything ended",
         )
-        self._teller.say("All three have run to their end; no gang ever held a part of its GPUs.")
+        self._teller.say("All three have run to their end.")
         self._teller.show()
 
     async def _add_node(self, name: str) -> None:
@@ -160,7 +160,7 @@ def report(cluster: Cluster, chronicle: Chronicle, ok: bool) -> dict[str, Any]:
             "bound": gang.bound,
             "max_bound_while_waiting": gang.max_bound_while_waiting,
             "waited_for": gang.waited_for or None,
-            "nodes": gang.nodes,
+            "nodes": sorted(gang.nodes),
             # There is no model of the links between GPUs yet.
             "bandwidth_gbs": None,
             "states": gang.states,

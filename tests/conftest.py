@@ -1,4 +1,4 @@
-"""Fixtures of the Kubernetes layer's tests."""
+"""What every test needs."""
 
 import asyncio
 
