@@ -84,14 +84,13 @@ def _reset(s: State, gang: Gang, why: str) -> None:
     """Back to what the API server itself shows of the gang."""
     for slot in list(gang.members.values()):
         s.reject(slot, why)
-        if slot.state in UNPLACED or s.cluster.row_of_pod(slot.uid) is None:
+        shown = slot.uid in s.cluster.pods.slots
+        if slot.state in UNPLACED or not shown:
             s.unassign(gang, slot)
         if slot.state in (Member.CREATING, Member.WANTED):
             # A replica that does not exist: wanted again once its job has been looked at.
             s.discharge(gang, slot, why)
-        elif slot.state in UNPLACED or (
-            slot.state == Member.BOUND and s.cluster.row_of_pod(slot.uid) is None
-        ):
+        elif slot.state in UNPLACED or (slot.state == Member.BOUND and not shown):
             gang.move(slot, Member.HELD)
             slot.deleting = False
     gang.stage = Stage.WAITING

@@ -244,6 +244,8 @@ def settle(s: State, gang: Gang, now: float) -> None:
     if gang.stage == Stage.RELEASED:
         held = any(m.state == Member.ARRIVED for m in gang.members.values())
         if quiet >= idle and (held or on_way):
+            for slot in on_way:
+                _unheard(s, slot, now)
             why = f"{len(on_way)} of its pods did not reach the barrier"
             releasing.abort(s, gang, why, now)
             return
@@ -254,10 +256,18 @@ def settle(s: State, gang: Gang, now: float) -> None:
         if slot.tries < RELEASE_TRIES:
             releasing.again(s, gang, slot, now)
         else:
+            _unheard(s, slot, now)
             releasing.withdraw(s, gang, slot, "kube-scheduler did not come for it", now)
     if on_way:
         s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
     _partial(s, gang, now)
+
+
+def _unheard(s: State, slot: Slot, now: float) -> None:
+    """A member that does not come and was refused before: the same refusal is not written again."""
+    if slot.complaint and not slot.passed and slot.shape is not None:
+        s.count("evidence")
+        s.evidence.add(slot.shape, slot.node, slot.complaint, now)
 
 
 def _step_back(gang: Gang) -> None:

@@ -94,6 +94,8 @@ class Slot:
     passed: bool = False
     #: PodScheduled's message when it was released: a refusal that was there before.
     scheduled_message: str = ""
+    #: PodScheduled's message now, where it is a refusal by others than /filter.
+    complaint: str = ""
     #: resourceVersion that its release was written with; None until then. Later refusals count.
     told: int | None = None
     bind_tries: int = 0
