@@ -7,25 +7,23 @@ equal commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
+from extender.core import commands as c
 from extender.core import (
-    adopting,
     committing,
     groups,
-    ingest,
     jobsync,
     placing,
     releasing,
     reporting,
 )
-from extender.core import commands as c
 from extender.core import events as e
-from extender.core.api import PODS, VOLCANO_GROUPS, Resource
+from extender.core.api import VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
 from extender.core.gang import Gang, Member, Stage
 from extender.core.reasons import Code, Refusal, refuse
+from extender.core.routing import handlers
 from extender.core.session import Session
 from extender.core.state import Rules, State
 
@@ -36,7 +34,7 @@ class Coordinator:
     def __init__(self, rules: Rules, session: Session, kinds: Mapping[Resource, JobKind]) -> None:
         """``session``: the plugins; ``kinds``: the job kinds that it runs."""
         self.state = State(rules, session, kinds)
-        self._apply: dict[type[e.Event], Callable[[Any, float], None]] = _handlers(self.state)
+        self._apply = handlers(self.state)
 
     def apply(self, event: e.Event, now: float) -> None:
         """Record one event. ``now``: seconds since the epoch, never going back."""
@@ -68,6 +66,8 @@ def _step(s: State, now: float) -> None:
         committing.settle(s, gang, now)
         _record(s, gang)
     placing.plan_pass(s, now)
+    for gang in s.gangs.values():
+        placing.keep_whole(s, gang)
     committing.plain_binds(s, now)
     for gang in list(s.gangs.values()):
         if gang.key in awake or gang.refused_at == -1 or _concerned(gang):
@@ -139,96 +139,3 @@ def _waiting(s: State, gang: Gang, now: float) -> None:
         releasing.make_visible(s, gang, now)
     else:
         s.send(c.WakeAt(gang.waiting_since + s.rules.visible_after))
-
-
-def _handlers(s: State) -> dict[type[e.Event], Callable[[Any, float], None]]:
-    cluster = s.cluster
-
-    def classes(name: str, value: int | None) -> None:
-        if value is None:
-            s.priority_classes.pop(name, None)
-        else:
-            s.priority_classes[name] = value
-        for gang in s.gangs.values():
-            if gang.priority_class == name:
-                groups.resolve_priority(s, gang)
-                gang.dirty = True
-
-    def filter_asked(event: e.FilterAsked, now: float) -> None:
-        known = s.slots.get(s.uids.get(event.uid, ("", "")))
-        if known is None or known[1].state != Member.RELEASED:
-            return
-        gang, slot = known
-        gang.progress_at = now
-        if event.planned_offered:
-            slot.passed = True
-        elif event.full:
-            message = f"{slot.node} was not among the nodes offered for {slot.name}"
-            ingest.note_refused(s, gang, slot, message, now)
-
-    def invalid(event: e.InvalidSeen, now: float) -> None:
-        s.count("undecodable")
-        s.notice(
-            event.resource,
-            event.namespace,
-            event.name,
-            event.uid,
-            "Warning",
-            "Invalid",
-            event.message,
-        )
-        if event.resource == PODS:
-            s.faults[event.uid] = refuse(
-                Code.INVALID, field="pod", value=event.name, allowed=event.message
-            )
-
-    def synced(event: e.Synced, now: float) -> None:
-        s.synced = True
-        for gang in s.gangs.values():
-            gang.dirty = True
-
-    def evidence_ends(event: e.Event, now: float) -> None:
-        s.evidence.forget()
-
-    def claim_seen(event: e.ClaimSeen, now: float) -> None:
-        cluster.upsert_claim(event.claim)
-        evidence_ends(event, now)
-
-    def volume_seen(event: e.VolumeSeen, now: float) -> None:
-        cluster.upsert_volume(event.volume)
-        evidence_ends(event, now)
-
-    return {
-        e.NodeSeen: lambda x, _: ingest.node_seen(s, x),
-        e.NodeGone: lambda x, _: ingest.node_gone(s, x),
-        e.PodSeen: lambda x, now: ingest.pod_seen(s, x.pod, now),
-        e.PodGone: lambda x, _: ingest.pod_gone(s, x),
-        e.GroupSeen: lambda x, _: groups.group_seen(s, x),
-        e.GroupGone: lambda x, _: groups.group_gone(s, x),
-        e.PlanSeen: lambda x, _: adopting.plan_seen(s, x),
-        e.PlanGone: lambda x, _: adopting.plan_gone(s, x),
-        e.JobSeen: lambda x, _: jobsync.job_seen(s, x),
-        e.JobGone: lambda x, _: jobsync.job_gone(s, x),
-        e.ServiceSeen: lambda x, _: jobsync.service_seen(s, x),
-        e.ServiceGone: lambda x, _: jobsync.service_gone(s, x),
-        e.NamespaceSeen: lambda x, _: cluster.upsert_namespace(x.namespace),
-        e.NamespaceGone: lambda x, _: cluster.remove_namespace(x.name),
-        e.ClaimSeen: claim_seen,
-        e.ClaimGone: lambda x, _: cluster.remove_claim(x.namespace, x.name),
-        e.VolumeSeen: volume_seen,
-        e.VolumeGone: lambda x, _: cluster.remove_volume(x.name),
-        e.PriorityClassSeen: lambda x, _: classes(
-            x.priority_class.metadata.name, x.priority_class.value
-        ),
-        e.PriorityClassGone: lambda x, _: classes(x.name, None),
-        e.InvalidSeen: invalid,
-        e.KindServed: lambda x, _: s.served.__setitem__(x.resource, x.served),
-        e.Synced: synced,
-        e.LeaderGained: lambda x, now: adopting.gained(s, x, now),
-        e.LeaderLost: lambda x, _: adopting.lost(s),
-        e.FilterAsked: filter_asked,
-        e.BindAsked: lambda x, now: committing.bind_asked(s, x, now),
-        e.BindAbandoned: lambda x, now: committing.bind_abandoned(s, x, now),
-        e.Done: s.done,
-        e.Tick: lambda x, _: None,
-    }

@@ -23,6 +23,7 @@ KOORDINATOR_MIN = "gang.scheduling.koordinator.sh/min-available"
 TASK_ANNOTATION = "volcano.sh/task-spec"
 #: Roles of Kubeflow pods that came from elsewhere.
 REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
+REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 
 
 class GroupKey(Struct, frozen=True, order=True):

@@ -5,8 +5,13 @@ from __future__ import annotations
 from extender.core import events as e
 from extender.core.api import MUSTER_GROUP, NODES, PODS
 from extender.core.errors import InvalidObject
+from extender.core.framework import Replica
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
-from extender.core.identity import membership
+from extender.core.identity import (
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    membership,
+)
 from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node, shape_of
@@ -72,6 +77,9 @@ def pod_gone(s: State, event: e.PodGone) -> None:
         job.pods.pop(event.name, None)
         job.in_flight.discard(("delete", event.uid))
         job.dirty = True
+    owner = s.orphan_owner.pop(event.uid, "")
+    if owner in s.orphans:
+        s.orphans[owner].pop(event.uid, None)
     _forget_foreign(s, event.uid)
     known = s.slots.get((event.namespace, event.name))
     if known is not None and known[1].uid == event.uid:
@@ -176,9 +184,11 @@ def _update(
     slot.shape, slot.fault = shape, fault or _unmanaged(s, pod, shape)
     slot.pinned = pinned_node(pod.spec) or ""
     slot.nominated = pod.status.nominated_node_name
+    slot.complaint = complaint(pod.status)
     slot.gated = GATE in gates
     slot.foreign_gates = any(gate != GATE for gate in gates)
     slot.deleting = slot.deleting or pod.metadata.deletion_timestamp is not None
+    slot.replica = slot.replica or _replica(s, pod)
     slot.remade = slot.replica is not None or any(
         owner.controller for owner in pod.metadata.owner_references
     )
@@ -248,6 +258,15 @@ def _look_for_refusal(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) ->
             note_refused(s, gang, slot, condition.message, now)
 
 
+def complaint(status: PodStatus) -> str:
+    """What in-tree filters say against the pod, if they do."""
+    for each in status.conditions:
+        if each.type == "PodScheduled" and each.status == "False":
+            ours = each.reason != "Unschedulable" or MARK in each.message
+            return "" if ours else each.message
+    return ""
+
+
 def version(text: str) -> int:
     """A resourceVersion as the number that it is on every API server (KEP-5504)."""
     return int(text) if text.isdecimal() else 0
@@ -310,12 +329,27 @@ def _fault(s: State, meta: Meta, fault: Refusal) -> None:
 
 
 def _tell_job(s: State, pod: Pod) -> None:
-    for owner in pod.metadata.owner_references:
+    """Keep the pods of jobs that Muster runs; a job may be shown after its pods."""
+    meta = pod.metadata
+    for owner in meta.owner_references:
         job = s.jobs_by_uid.get(owner.uid)
         if job is not None:
-            job.pods[pod.metadata.name] = pod
-            s.pod_jobs[pod.metadata.uid] = job
+            job.pods[meta.name] = pod
+            s.pod_jobs[meta.uid] = job
             job.dirty = True
+        elif s.runs(owner):
+            s.orphans.setdefault(owner.uid, {})[meta.uid] = pod
+            s.orphan_owner[meta.uid] = owner.uid
+
+
+def _replica(s: State, pod: Pod) -> Replica | None:
+    """Which replica of a job's a pod is, in the words of its labels (after a restart)."""
+    labels = pod.metadata.labels
+    role, index = labels.get(REPLICA_TYPE_LABEL), labels.get(REPLICA_INDEX_LABEL, "")
+    owned = any(s.runs(owner) for owner in pod.metadata.owner_references)
+    if not owned or not role or not index.isdecimal():
+        return None
+    return Replica(role, int(index), pod.metadata.name)
 
 
 def plain_key(uid: str) -> str:

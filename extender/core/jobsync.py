@@ -17,7 +17,7 @@ from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
-from extender.core.framework import Replica
+from extender.core.framework import JobStep, Replica
 from extender.core.gang import Gang, Member, Slot, Stage
 from extender.core.identity import GroupKey
 from extender.core.objects import Manifest, Pod
@@ -42,6 +42,11 @@ def job_seen(s: State, event: e.JobSeen) -> None:
         job = Job(event.resource, meta["namespace"], meta["name"], meta["uid"], event.raw)
         s.jobs[key] = job
         s.jobs_by_uid[job.uid] = job
+        # What it owns may have been listed before it was.
+        for pod in s.orphans.pop(job.uid, {}).values():
+            job.pods[pod.metadata.name] = pod
+            s.pod_jobs[pod.metadata.uid] = job
+        job.services |= s.orphan_services.pop(job.uid, set())
     job.raw = event.raw
     job.dirty = True
 
@@ -67,13 +72,17 @@ def service_seen(s: State, event: e.ServiceSeen) -> None:
     """A service was added or changed."""
     for owner in event.metadata.owner_references:
         job = s.jobs_by_uid.get(owner.uid)
-        if job is not None and event.metadata.name not in job.services:
+        if job is None and s.runs(owner):
+            s.orphan_services.setdefault(owner.uid, set()).add(event.metadata.name)
+        elif job is not None and event.metadata.name not in job.services:
             job.services.add(event.metadata.name)
             job.dirty = True
 
 
 def service_gone(s: State, event: e.ServiceGone) -> None:
     """A service was deleted."""
+    for names in s.orphan_services.values():
+        names.discard(event.name)
     for job in s.jobs.values():
         if job.namespace == event.namespace and event.name in job.services:
             job.services.discard(event.name)
@@ -98,12 +107,21 @@ def reconcile(s: State, job: Job, now: float) -> None:
     if step.delete_job:
         _delete(s, job, job.resource, job.name, job.uid)
         return
+    _writes(s, job, step)
     key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
     gang = s.gangs.get(key)
     if step.group is not None:
         _group(s, job, key, step.group)
         gang = s.gang(key)
         gang.job = (job.resource, job.namespace, job.name)
+    if gang is not None:
+        _want(s, gang, step.wanted)
+        for slot in gang.unplaced():
+            if slot.state == Member.WANTED and slot.shape is None and slot.fault is None:
+                _admit(s, gang, job, slot, now)
+
+
+def _writes(s: State, job: Job, step: JobStep) -> None:
     for body in step.services:
         _create(s, job, body)
     for name, uid in step.delete_pods:
@@ -112,11 +130,6 @@ def reconcile(s: State, job: Job, now: float) -> None:
         _delete(s, job, SERVICES, name, "")
     if step.status is not None:
         _status(s, job, step.status)
-    if gang is not None:
-        _want(s, gang, step.wanted)
-        for slot in gang.unplaced():
-            if slot.state == Member.WANTED and slot.shape is None and slot.fault is None:
-                _admit(s, gang, job, slot, now)
 
 
 def _want(s: State, gang: Gang, wanted: tuple[Replica, ...]) -> None:

@@ -19,7 +19,7 @@ from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep
 from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
-from extender.core.objects import Manifest, Pod
+from extender.core.objects import Manifest, OwnerRef, Pod
 from extender.core.reasons import Refusal
 from extender.core.record import PlanRecord
 from extender.core.session import Session
@@ -110,6 +110,10 @@ class State:
         #: Pod uid → the job that owns it; pod uid → the gang it names from another scheduler.
         self.pod_jobs: dict[str, Job] = {}
         self.foreign: dict[str, tuple[GroupKey, str]] = {}
+        #: Pods and services of jobs that the watch has not shown, by the job's uid.
+        self.orphans: dict[str, dict[str, Pod]] = {}
+        self.orphan_owner: dict[str, str] = {}
+        self.orphan_services: dict[str, set[str]] = {}
         self.records: dict[tuple[str, str], PlanRecord] = {}
         self.priority_classes: dict[str, int] = {}
         self.served: dict[Resource, bool] = {}
@@ -186,6 +190,15 @@ class State:
     def count(self, what: str, by: int = 1) -> None:
         """Count something that metrics show."""
         self.counters[what] = self.counters.get(what, 0) + by
+
+    # -- jobs
+
+    def runs(self, owner: OwnerRef) -> bool:
+        """Whether an owner is a job of a kind that Muster runs."""
+        return owner.controller and any(
+            owner.kind == resource.kind and owner.api_version == resource.api_version
+            for resource in self.kinds
+        )
 
     # -- gangs, members, reservations
 

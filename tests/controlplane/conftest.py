@@ -99,7 +99,7 @@ async def muster(world: World, extender_port: int) -> AsyncIterator[Service]:
 async def leading(service: Service) -> None:
     """Wait until the service leads."""
     async with asyncio.timeout(30):
-        while not service.view.leads():
+        while not service.view.leads():  # noqa: ASYNC110 - the view has no event to wait for
             await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,119 @@
+"""Which event is applied by which function: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from extender.core import adopting, committing, groups, ingest, jobsync
+from extender.core import events as e
+from extender.core.api import PODS
+from extender.core.gang import Member
+from extender.core.reasons import Code, refuse
+from extender.core.state import State
+
+Handler = Callable[[Any, float], None]
+
+
+def handlers(s: State) -> dict[type[e.Event], Handler]:
+    """The handler of every event type."""
+    cluster = s.cluster
+    return {
+        e.NodeSeen: lambda x, _: ingest.node_seen(s, x),
+        e.NodeGone: lambda x, _: ingest.node_gone(s, x),
+        e.PodSeen: lambda x, now: ingest.pod_seen(s, x.pod, now),
+        e.PodGone: lambda x, _: ingest.pod_gone(s, x),
+        e.GroupSeen: lambda x, _: groups.group_seen(s, x),
+        e.GroupGone: lambda x, _: groups.group_gone(s, x),
+        e.PlanSeen: lambda x, _: adopting.plan_seen(s, x),
+        e.PlanGone: lambda x, _: adopting.plan_gone(s, x),
+        e.JobSeen: lambda x, _: jobsync.job_seen(s, x),
+        e.JobGone: lambda x, _: jobsync.job_gone(s, x),
+        e.ServiceSeen: lambda x, _: jobsync.service_seen(s, x),
+        e.ServiceGone: lambda x, _: jobsync.service_gone(s, x),
+        e.NamespaceSeen: lambda x, _: cluster.upsert_namespace(x.namespace),
+        e.NamespaceGone: lambda x, _: cluster.remove_namespace(x.name),
+        e.ClaimSeen: lambda x, _: _claim_seen(s, x),
+        e.ClaimGone: lambda x, _: cluster.remove_claim(x.namespace, x.name),
+        e.VolumeSeen: lambda x, _: _volume_seen(s, x),
+        e.VolumeGone: lambda x, _: cluster.remove_volume(x.name),
+        e.PriorityClassSeen: lambda x, _: _priority_class_seen(s, x),
+        e.PriorityClassGone: lambda x, _: _priority_class_gone(s, x),
+        e.InvalidSeen: lambda x, _: _invalid_seen(s, x),
+        e.KindServed: lambda x, _: s.served.__setitem__(x.resource, x.served),
+        e.Synced: lambda _, __: _synced(s),
+        e.LeaderGained: lambda x, now: adopting.gained(s, x, now),
+        e.LeaderLost: lambda x, _: adopting.lost(s),
+        e.FilterAsked: lambda x, now: _filter_asked(s, x, now),
+        e.BindAsked: lambda x, now: committing.bind_asked(s, x, now),
+        e.BindAbandoned: lambda x, now: committing.bind_abandoned(s, x, now),
+        e.Done: s.done,
+        e.Tick: lambda x, _: None,
+    }
+
+
+def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
+    """A released member came by; one whose planned node is not offered was refused it in-tree."""
+    known = s.slots.get(s.uids.get(event.uid, ("", "")))
+    if known is None or known[1].state != Member.RELEASED:
+        return
+    gang, slot = known
+    gang.progress_at = now
+    if event.planned_offered:
+        slot.passed = True
+    elif event.full:
+        message = f"{slot.node} was not among the nodes offered for {slot.name}"
+        ingest.note_refused(s, gang, slot, message, now)
+
+
+def _claim_seen(s: State, event: e.ClaimSeen) -> None:
+    """What was learnt about volumes may hold no longer."""
+    s.cluster.upsert_claim(event.claim)
+    s.evidence.forget()
+
+
+def _volume_seen(s: State, event: e.VolumeSeen) -> None:
+    s.cluster.upsert_volume(event.volume)
+    s.evidence.forget()
+
+
+def _priority_class_seen(s: State, event: e.PriorityClassSeen) -> None:
+    name = event.priority_class.metadata.name
+    s.priority_classes[name] = event.priority_class.value
+    _reprioritise(s, name)
+
+
+def _priority_class_gone(s: State, event: e.PriorityClassGone) -> None:
+    s.priority_classes.pop(event.name, None)
+    _reprioritise(s, event.name)
+
+
+def _reprioritise(s: State, name: str) -> None:
+    for gang in s.gangs.values():
+        if gang.priority_class == name:
+            groups.resolve_priority(s, gang)
+            gang.dirty = True
+
+
+def _invalid_seen(s: State, event: e.InvalidSeen) -> None:
+    """An object that cannot be decoded: said on the object; a pod of it is never let through."""
+    s.count("undecodable")
+    s.notice(
+        event.resource,
+        event.namespace,
+        event.name,
+        event.uid,
+        "Warning",
+        "Invalid",
+        event.message,
+    )
+    if event.resource == PODS:
+        s.faults[event.uid] = refuse(
+            Code.INVALID, field="pod", value=event.name, allowed=event.message
+        )
+
+
+def _synced(s: State) -> None:
+    s.synced = True
+    for gang in s.gangs.values():
+        gang.dirty = True
