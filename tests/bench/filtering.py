@@ -1,0 +1,3 @@
+HELP = ""
+def arguments(p): pass
+def run(a): return {}
