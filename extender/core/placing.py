@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from extender.core import releasing
-from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.groups import unknown_priority
 from extender.core.planner import Role, plan
 from extender.core.quantity import milli, whole
@@ -57,6 +57,22 @@ def plan_pass(s: State, now: float) -> None:
             if refusal is not None:
                 known[signature] = refusal
         _decided(s, gang, refusal, now)
+
+
+def keep_whole(s: State, gang: Gang) -> None:
+    """An attempt that cannot be completed, whoever arrives, holds nothing: others may use it (I3)."""
+    if gang.stage != Stage.RELEASED:
+        return
+    usable = gang.fault is None and not gang.foreign and gang.uid
+    if usable and gang.satisfied(*UNPLACED - {Member.HELD}):
+        return
+    planned = [m for m in gang.members.values() if m.state in PLACED or m.node]
+    tasks = Counter(m.task for m in planned)
+    enough = len(planned) >= gang.min_member and all(
+        tasks[task] >= least for task, least in gang.min_task_member.items()
+    )
+    if not usable or not enough:
+        releasing.give_back(s, gang, "not all of it can be placed any more")
 
 
 def not_plannable(s: State, gang: Gang) -> Refusal | None:
@@ -246,7 +262,3 @@ def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
         gang.waiting_since = now
     if 0 < gang.placed() < gang.min_member and gang.partial_since is None:
         gang.partial_since = now
-    if gang.stage == Stage.RELEASED and not gang.satisfied():
-        # A member lost its place and there is no other: what the rest holds, another gang may use.
-        releasing.abort(s, gang, refusal.render(), now)
-        gang.refusal = refusal

@@ -90,11 +90,20 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
 
 
 def abort(s: State, gang: Gang, why: str, now: float) -> None:
-    """Give the attempt up: free what is reserved for unbound members, tell those that wait.
+    """Give the attempt up, because something failed: tried again after a pause.
 
     Pods stay; those with a pin keep it and are planned around it, or replaced, next time.
     """
     s.count("rollbacks")
+    give_back(s, gang, why)
+    pause = min(s.rules.retry_seconds * 2 ** min(gang.attempt, 10), s.rules.retry_seconds_max)
+    gang.not_before = now + pause
+    gang.refusal = refuse(Code.BACK_OFF, attempt=gang.attempt, why=why)
+    s.send(c.WakeAt(gang.not_before))
+
+
+def give_back(s: State, gang: Gang, why: str) -> None:
+    """Free what is reserved for unbound members, tell those that wait; planned anew at once."""
     for slot in gang.unplaced():
         s.unassign(gang, slot)
         s.reject(slot, why)
@@ -102,12 +111,10 @@ def abort(s: State, gang: Gang, why: str, now: float) -> None:
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
     gang.stage = Stage.WAITING
-    pause = min(s.rules.retry_seconds * 2 ** min(gang.attempt, 10), s.rules.retry_seconds_max)
-    gang.not_before = now + pause
-    gang.refusal = refuse(Code.BACK_OFF, attempt=gang.attempt, why=why)
+    # A refusal of some members counts what the others held; the next look at all does not.
+    gang.refusal = None
     gang.refused_at = -1
     gang.dirty = True
-    s.send(c.WakeAt(gang.not_before))
 
 
 def withdraw(s: State, gang: Gang, slot: Slot, why: str, now: float) -> None:
