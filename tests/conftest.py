@@ -4,6 +4,15 @@ import asyncio
 
 import pytest
 
+from extender.sim.binaries import VERSION
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which Kubernetes the tests of the real control plane run on."""
+    parser.addoption(
+        "--kubernetes-version", default=VERSION, help="e.g. 1.35.4 (default: %(default)s)"
+    )
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_stray_loop():

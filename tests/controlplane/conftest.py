@@ -39,9 +39,13 @@ def extender_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory, extender_port: int) -> Iterator[RealPlane]:
+def plane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, extender_port: int
+) -> Iterator[RealPlane]:
     """etcd, kube-apiserver and kube-scheduler with the sample configuration of config/."""
-    with RealPlane(binaries(), tmp_path_factory.mktemp("plane")) as real:
+    version = request.config.getoption("--kubernetes-version")
+    folder = tmp_path_factory.mktemp("plane")
+    with RealPlane(binaries(version), folder, version=version) as real:
         real.start_etcd()
         real.start_apiserver()
         crds = sorted((ROOT / "manifests" / "crds").glob("*_*.yaml"))
