@@ -34,7 +34,7 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     gang.job = _job(s, meta)
     gang.fault = _read_spec(gang, group)
     resolve_priority(s, gang)
-    gang.dirty = True
+    gang.dirty = gang.maybe_loose = True
 
 
 def group_gone(s: State, event: e.GroupGone) -> None:

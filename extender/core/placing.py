@@ -102,8 +102,12 @@ def _wants_planning(s: State, gang: Gang, now: float) -> bool:
         return False
     if not gang.maybe_loose:
         return False
-    loose = [slot for slot in gang.unplaced() if not slot.node]
+    unplaced = gang.unplaced()
+    loose = [slot for slot in unplaced if not slot.node]
     gang.maybe_loose = bool(loose)
+    if not unplaced and not gang.satisfied():
+        # Nobody is there to be placed: that is to be said while any member runs.
+        return gang.count(Member.BOUND) > 0
     # A replica's shape is known once the API server has admitted it (dry run).
     return bool(loose) and all(slot.shape is not None or slot.fault for slot in loose)
 

@@ -76,6 +76,7 @@ def encode(plan: PlanRecord) -> Manifest:
             "attempt": plan.attempt,
             "minMember": plan.min_member,
             "state": plan.state,
+            "memberCount": len(plan.members),
             "nodes": list(nodes),
             "roles": list(roles),
             "members": [m.name for m in plan.members],
