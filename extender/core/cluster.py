@@ -162,8 +162,7 @@ class Cluster:
             problem = error
             shape = PodShape(namespace=meta.namespace or "default")
         for key in (meta.uid, f"{meta.namespace}/{meta.name}"):
-            if (row := self._unreserve(key)) is not None and row != self.row_of(node):
-                self.capacity_generation += 1
+            self.confirm(key, node)
         state = (node, shape, meta.deletion_timestamp is not None, problem is not None)
         if self._state(meta.uid) != state:
             self._replace(meta.uid, *state)
@@ -199,6 +198,12 @@ class Cluster:
     def release(self, key: str) -> None:
         """Give back what ``key`` holds, if anything."""
         if self._unreserve(key) is not None:
+            self.capacity_generation += 1
+
+    def confirm(self, key: str, node: str) -> None:
+        """What ``key`` holds is a pod's own now: nothing is free again unless that is elsewhere."""
+        row = self._unreserve(key)
+        if row is not None and row != self.row_of(node):
             self.capacity_generation += 1
 
     def reservation(self, key: str) -> int | None:

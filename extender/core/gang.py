@@ -156,6 +156,8 @@ class Gang:
     conditions: tuple[Condition, ...] = ()
     counts: tuple[int, int, int] = (0, 0, 0)
     reported_at: float = -1e18
+    #: When a status that could not be written is written again; None when there is none.
+    report_again_at: float | None = None
     status_in_flight: bool = False
     record_in_flight: bool = False
     #: A PodGroup is being made for a group that had none.

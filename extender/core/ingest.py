@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from extender.core import events as e
 from extender.core.api import MUSTER_GROUP, NODES, PODS
+from extender.core.cluster import TERMINAL
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
@@ -161,9 +162,12 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None) -> None:
         known is not None and known[1].state in (Member.BINDING, Member.BOUND)
     )
     if node:
-        s.cluster.release(plain_key(uid))
-        if known is not None:
-            s.cluster.release(reservation_key(*known))
+        keys = [plain_key(uid), *([reservation_key(*known)] if known is not None else [])]
+        for key in keys:
+            if pod.status.phase in TERMINAL:
+                s.cluster.release(key)
+            else:
+                s.cluster.confirm(key, node)
     try:
         s.cluster.upsert_pod(pod)
     except InvalidObject:

@@ -10,6 +10,7 @@ from typing import Any
 
 from extender.core import commands as c
 from extender.core.api import GANG_PLANS, PODS
+from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
 from extender.core.ingest import GATE, PLAN_ANNOTATION, WAKE_ANNOTATION, version
@@ -240,7 +241,18 @@ def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
     if job is None or slot.replica is None:
         return
     kind = s.kinds[job.resource]
-    body = dress(s, gang, kind.pod(job.raw, slot.replica), node)
+    try:
+        made = kind.pod(job.raw, slot.replica)
+    except InvalidObject as error:
+        # The job was edited since it was planned; reconciling it says so on the job.
+        s.count("invalid_replicas")
+        slot.fault = refuse(
+            Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
+        )
+        s.unassign(gang, slot)
+        gang.dirty = True
+        return
+    body = dress(s, gang, made, node)
     slot.gated = s.unmanaged(slot.shape)
     if slot.gated:
         body["spec"]["schedulingGates"] = [{"name": GATE}]

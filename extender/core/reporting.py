@@ -7,6 +7,8 @@ at most once a second; nothing is written on a group none of whose members names
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from extender.core import commands as c
 from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS
 from extender.core.events import Done
@@ -14,11 +16,21 @@ from extender.core.gang import UNPLACED, Gang, Member, Stage
 from extender.core.ingest import MARK
 from extender.core.objects import Condition, Manifest
 from extender.core.reasons import Code, refuse
-from extender.core.state import State
+from extender.core.state import State, Then
 from extender.core.times import rfc3339
 
 #: Counts alone are not worth a write more often than this (seconds).
 REPORT_SECONDS = 1.0
+#: A status that could not be written is written again after this (seconds).
+REPORT_AGAIN_SECONDS = 10.0
+
+
+class Written(Protocol):
+    """What follows a status write, applied at ``at``."""
+
+    def __call__(self, at: float, *, ok: bool) -> None:
+        """``ok``: whether the record says now what it should."""
+
 
 #: Headlines that Volcano calls NotEnoughTasks or NotEnoughPodsOfTask.
 _VOLCANO_REASON = {
@@ -40,6 +52,10 @@ def report(s: State, gang: Gang, now: float) -> None:
     """Write the record's status if what it should say has changed."""
     if not gang.uid or gang.status_in_flight or not (gang.members or gang.foreign):
         return
+    if gang.report_again_at is not None:
+        if now < gang.report_again_at:
+            return
+        gang.report_again_at = None
     phase, conditions = _phase(gang), _conditions(gang, now)
     running, ended, failed = (
         gang.count(each) for each in (Member.BOUND, Member.FINISHED, Member.FAILED)
@@ -54,18 +70,48 @@ def report(s: State, gang: Gang, now: float) -> None:
     gang.reported_at = now
     gang.status_in_flight = True
 
-    def then(done: Done, at: float) -> None:
+    def written(at: float, *, ok: bool) -> None:
         gang.status_in_flight = False
-        if done.ok:
+        if ok:
             gang.phase, gang.conditions, gang.counts = phase, conditions, counts
         else:
             s.count("status_failures")
+            gang.report_again_at = at + REPORT_AGAIN_SECONDS
+            s.send(c.WakeAt(gang.report_again_at))
 
-    key = gang.key
-    body = {"metadata": {"uid": gang.uid}, "status": _status(gang, phase, conditions, counts)}
-    id_ = s.next_id(then)
-    s.send(c.Patch(id_, c.Lane.STATUS, key.resource, key.namespace, key.name, body, "status"))
+    _write(s, gang, _status(gang, phase, conditions, counts), written)
     _events(s, gang)
+
+
+def _write(s: State, gang: Gang, status: Manifest, written: Written) -> None:
+    """Patch the status; the object itself where its CRD has no status subresource.
+
+    Such a CRD answers 404 although the object is there. It is known by its keeping a status that
+    is patched into the object, which others ignore.
+    """
+    key, body = gang.key, {"metadata": {"uid": gang.uid}, "status": status}
+
+    def patch(subresource: str, then: Then) -> None:
+        id_, lane = s.next_id(then), c.Lane.STATUS
+        s.send(c.Patch(id_, lane, key.resource, key.namespace, key.name, body, subresource))
+
+    def whole(done: Done, at: float) -> None:
+        kept = (done.object or {}).get("status") or {}
+        ok = done.ok and all(kept.get(name) == value for name, value in status.items())
+        if ok:
+            s.without_status.add(key.resource)
+        written(at, ok=ok)
+
+    def sub(done: Done, at: float) -> None:
+        if done.code == 404:
+            patch("", whole)
+        else:
+            written(at, ok=done.ok)
+
+    if key.resource in s.without_status:
+        patch("", whole)
+    else:
+        patch("status", sub)
 
 
 def _phase(gang: Gang) -> str:

@@ -117,6 +117,8 @@ class State:
         self.records: dict[tuple[str, str], PlanRecord] = {}
         self.priority_classes: dict[str, int] = {}
         self.served: dict[Resource, bool] = {}
+        #: Group kinds whose CRD has no status subresource.
+        self.without_status: set[Resource] = set()
         #: token → open /bind of a plain pod, or of one that the watch has not shown.
         self.binds: dict[int, HeldBind] = {}
         #: token → the pod of an open /bind that was taken on; gone once answered or abandoned.
