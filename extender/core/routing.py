@@ -62,8 +62,8 @@ def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
     if event.planned_offered:
         slot.passed = True
     elif event.full:
-        message = f"{slot.node} was not among the nodes offered for {slot.name}"
-        ingest.note_refused(s, gang, slot, message, now)
+        # The same words for every pod and node, so that nodes are counted together.
+        ingest.note_refused(s, gang, slot, "one of its own filters", now)
 
 
 def _claim_seen(s: State, event: e.ClaimSeen) -> None:
