@@ -50,7 +50,10 @@ def held_message(s: State, gang: Gang) -> str:
 
 def report(s: State, gang: Gang, now: float) -> None:
     """Write the record's status if what it should say has changed."""
-    if not gang.uid or gang.status_in_flight or not (gang.members or gang.foreign):
+    if not gang.uid or gang.status_in_flight:
+        return
+    if not gang.members and gang.job is None:
+        # Others' pods alone: their scheduler's record.
         return
     if gang.report_again_at is not None:
         if now < gang.report_again_at:
