@@ -43,6 +43,39 @@ PATIENCE = 400.0
 Write = c.Bind | c.Create | c.Patch | c.Delete
 
 
+class Fault(msgspec.Struct):
+    """Some of the commands to come end otherwise, or (``hold``) are not carried out for a while."""
+
+    outcome: str
+    #: Bind, Create, Patch or Delete; kind and name of what it writes. "" matches all.
+    verb: str = ""
+    kind: str = ""
+    name: str = ""
+    #: Matching commands that still go well, and those that fail then.
+    skip: int = 0
+    times: int = 1_000_000
+
+    def hits(self, command: Write) -> bool:
+        """Whether this command ends otherwise; counts."""
+        bind = isinstance(command, c.Bind)
+        kind = "Pod" if bind else command.resource.kind
+        named = isinstance(command, c.Create)
+        name = command.body["metadata"]["name"] if named else command.name
+        if named and command.dry_run:
+            kind = "DryRun"
+        if self.verb not in ("", type(command).__name__) or self.kind not in ("", kind):
+            return False
+        if not name.startswith(self.name) or not self.times:
+            return False
+        if self.outcome == "hold":
+            return True
+        if self.skip:
+            self.skip -= 1
+            return False
+        self.times -= 1
+        return True
+
+
 class Replica:
     """One Muster: its core, what its watch has yet to show it, and its commands under way."""
 
@@ -148,6 +181,13 @@ class Machine(Truth):
         #: Nodes that may be over-committed without Muster's doing.
         self.excused: set[str] = set()
         self.epoch = 0
+        #: Name of every pod that was bound, in that order.
+        self.binding_order: list[str] = []
+        self.faults: list[Fault] = []
+        #: What an old leader had sent when it lost the Lease, and may still take effect.
+        self.stragglers: list[Write] = []
+        #: kube-scheduler runs.
+        self.scheduling = True
         self.replicas = [Replica(f"r{i}", self, rules) for i in range(replicas)]
         for replica in self.replicas:
             replica.turn(e.Synced())
@@ -155,7 +195,10 @@ class Machine(Truth):
 
     def _saw(self, place: Place, event: e.Event) -> None:
         if isinstance(event, e.PodSeen) and event.pod.spec.node_name:
-            self.bound_ever.add((event.pod.metadata.uid, event.pod.spec.node_name))
+            bound = (event.pod.metadata.uid, event.pod.spec.node_name)
+            if bound not in self.bound_ever:
+                self.bound_ever.add(bound)
+                self.binding_order.append(event.pod.metadata.name)
 
     # -- leadership
 
@@ -172,7 +215,8 @@ class Machine(Truth):
         replica, self.leader = self.leader, None
         assert replica is not None
         replica.turn(e.LeaderLost())
-        for command in replica.pending():
+        self.stragglers = replica.pending()
+        for command in self.stragglers:
             replica.replies.append(e.Done(command.id, 0, "NotLeader"))
         replica.chains.clear()
 
@@ -194,11 +238,11 @@ class Machine(Truth):
             if "deletionTimestamp" in pod["metadata"]:
                 self.api.remove(place_of(pod))
 
-    def flush(self, *, schedule: bool = True, kubelet: bool = True) -> None:
+    def flush(self) -> None:
         """Let everything that is under way arrive, and what follows from it, at this instant."""
         for _ in range(2_000):
-            if not self._something(schedule=schedule):
-                if not kubelet or not self._terminating():
+            if not self._something():
+                if not self._terminating():
                     return
                 self.kubelet()
         raise AssertionError("livelock: something is always under way at one instant")
@@ -218,12 +262,18 @@ class Machine(Truth):
     def _terminating(self) -> bool:
         return any("deletionTimestamp" in pod["metadata"] for pod in self.api.pods())
 
-    def _something(self, *, schedule: bool) -> bool:
+    def _outcome(self, command: Write) -> str:
+        return next((f.outcome for f in self.faults if f.hits(command)), "ok")
+
+    def _something(self) -> bool:
         busy = False
         for replica in self.replicas:
             for key in list(replica.chains):
                 while key in replica.chains:
-                    replica.carry_out(key)
+                    outcome = self._outcome(replica.chains[key][0])
+                    if outcome == "hold":
+                        break
+                    replica.carry_out(key, outcome)
                     busy = True
             events = [*replica.replies, *replica.inbox]
             replica.replies.clear()
@@ -236,7 +286,7 @@ class Machine(Truth):
             if events or due:
                 replica.turn(*events)
                 busy = True
-        for place in sorted(self.scheduler.active, key=str) if schedule else ():
+        for place in sorted(self.scheduler.active, key=str) if self.scheduling else ():
             self.scheduler.cycle(place)
             busy = True
         return busy

@@ -14,8 +14,8 @@ from msgspec import convert
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core.api import NODES, PODS
-from extender.core.gang import PLACED, UNPLACED, Gang, Stage
+from extender.core.api import NATIVE_GROUPS, NODES, PODS, PRIORITY_CLASSES
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Stage
 from extender.core.identity import GroupKey, Membership, membership
 from extender.core.state import reservation_key
 from tests.builders import GPU
@@ -32,6 +32,8 @@ class Checks:
         self.replica = replica
         self.pods: dict[tuple[str, str], o.Pod] = {}
         self.groups: dict[GroupKey, Any] = {}
+        #: Pods that went in this turn, perhaps after a Bind that an earlier event of it asked for.
+        self.left: dict[tuple[str, str], o.Pod] = {}
         #: Open /bind requests: token → (uid, node); and tokens that are answered or abandoned.
         self.open: dict[int, tuple[str, str]] = {}
         self.over: set[int] = set()
@@ -53,7 +55,7 @@ class Checks:
             case e.PodGone(namespace, name, uid):
                 known = self.pods.get((namespace, name))
                 if known is not None and known.metadata.uid == uid:
-                    del self.pods[namespace, name]
+                    self.left[namespace, name] = self.pods.pop((namespace, name))
             case e.GroupSeen(resource, group):
                 key = GroupKey(resource, group.metadata.namespace, group.metadata.name)
                 self.groups[key] = group
@@ -94,12 +96,13 @@ class Checks:
             if isinstance(command, c.Bind):
                 assert command.uid in arrived, f"{command.name}: bound without an open /bind"
                 self.binds[command.id] = command
-        self.failed.clear()
-        self.over |= self.closing.keys()
-        self.closing.clear()
         for command in commands:
             if isinstance(command, c.Bind):
                 self._whole(command)
+        self.failed.clear()
+        self.over |= self.closing.keys()
+        self.closing.clear()
+        self.left.clear()
         self._books()
 
     def _answer(self, answer: c.Answer) -> None:
@@ -113,7 +116,8 @@ class Checks:
 
     def _whole(self, bind: c.Bind) -> None:
         """I1: bound already, or in the same commit, by what was shown to this replica."""
-        pod = self.pods[bind.namespace, bind.name]
+        shown = self.left | self.pods
+        pod = shown[bind.namespace, bind.name]
         claim = membership(pod)
         if not isinstance(claim, Membership):
             return
@@ -121,7 +125,7 @@ class Checks:
         assert group is not None, f"{bind.name} bound without its PodGroup"
         sent = {each.uid for each in self.binds.values()}
         tasks: Counter[str] = Counter()
-        for other in self.pods.values():
+        for other in shown.values():
             theirs = membership(other)
             placed = other.spec.node_name or other.metadata.uid in sent
             if not isinstance(theirs, Membership) or theirs.key != claim.key or not placed:
@@ -186,13 +190,21 @@ class Checks:
         machine = self.replica.machine
         members = [m for m in gang.members.values() if m.state in UNPLACED]
         placed = gang.count(*PLACED)
-        if not members and not placed:
+        if not gang.count(Member.BOUND, *UNPLACED):
             return
         assert gang.satisfied() or gang.refusal is not None, f"{gang.key} waits without a reason"
+        if gang.key.resource != NATIVE_GROUPS:
+            raw = machine.api.objects[gang.key.resource, gang.key.namespace, gang.key.name]
+            running = raw.get("status", {}).get("phase") in ("Running", "Completed", "Finished")
+            assert running == gang.satisfied(), f"{gang.key} says {raw.get('status')}"
         if gang.fault or gang.foreign or len(members) + placed < gang.min_member:
             assert gang.satisfied() or gang.refusal is not None
             return
         if any(m.fault or m.foreign_gates for m in members) or gang.min_task_member:
+            return
+        if gang.priority_class and machine.api.get(PRIORITY_CLASSES, gang.priority_class, "") is None:
+            return
+        if gang.min_resources:
             return
         sizes = {machine.gpus_of(m.shape) for m in members if m.shape is not None}
         need = 1 if gang.satisfied() else gang.min_member - placed
