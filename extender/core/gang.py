@@ -82,6 +82,8 @@ class Slot:
     #: Gates of others: the pod cannot be scheduled whatever Muster does.
     foreign_gates: bool = False
     deleting: bool = False
+    #: Its attempt failed while it was being created: deleted as soon as it exists.
+    doomed: bool = False
     #: The pod has a controller that makes it again, or Muster itself does.
     remade: bool = False
     replica: Replica | None = None

@@ -223,6 +223,8 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
             Member.HELD if not slot.node else Member.ARRIVED if waits else Member.RELEASED,
         )
         gang.progress_at = now
+        if slot.doomed:
+            s.delete_pod(gang, slot)
     elif slot.state == Member.WANTED:
         gang.move(slot, Member.HELD)
     if pod.spec.node_name or slot.state in (Member.FINISHED, Member.FAILED):

@@ -257,12 +257,13 @@ def _create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
     if slot.gated:
         body["spec"]["schedulingGates"] = [{"name": GATE}]
     gang.move(slot, Member.CREATING)
+    slot.doomed = False
     slot.released_at, slot.tries, slot.passed = now, 0, False
     # Nothing was said of it before.
     slot.told, slot.scheduled_message = 0, ""
 
     def then(done: Done, now: float) -> None:
-        _created(s, gang, slot, done, now)
+        _created(s, gang, slot, node, done, now)
 
     id_ = s.next_id(then)
     s.send(c.Create(id_, c.Lane.JOB, PODS, gang.key.namespace, body))
@@ -288,7 +289,7 @@ def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, An
     return body
 
 
-def _created(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
+def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
     gang.dirty = True
     gang.progress_at = max(gang.progress_at, now)
     if gang.members.get(slot.name) is not slot or slot.state != Member.CREATING:
@@ -296,16 +297,19 @@ def _created(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
     if done.ok and done.object is not None:
         meta = done.object["metadata"]
         slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
-        slot.pinned = slot.node
+        slot.pinned = node
         s.uids[slot.uid] = (gang.key.namespace, slot.name)
         gang.move(slot, on_way(s, slot) if slot.node else Member.HELD)
+        if slot.doomed:
+            s.delete_pod(gang, slot)
         return
     gang.move(slot, Member.WANTED)
     if done.code == 409:
         # A namesake is in the way (an older job's pod); it counts once it is gone.
         s.unassign(gang, slot)
         return
-    fail(s, gang, refuse(Code.ADMISSION, pod=slot.name, message=done.message), now)
+    if gang.stage != Stage.WAITING or not node:
+        fail(s, gang, refuse(Code.ADMISSION, pod=slot.name, message=done.message), now)
 
 
 def fail(s: State, gang: Gang, refusal: Refusal, now: float) -> None:
@@ -315,6 +319,8 @@ def fail(s: State, gang: Gang, refusal: Refusal, now: float) -> None:
     for slot in list(gang.members.values()):
         if slot.replica is not None and slot.uid and slot.state in UNPLACED:
             s.delete_pod(gang, slot)
+        elif slot.state == Member.CREATING:
+            slot.doomed = True
     job = s.jobs.get(gang.job) if gang.job else None
     if job is not None:
         job.admitted.clear()
