@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.commands import demo, serve
+from extender.commands import check, demo, explain, serve
 
-COMMANDS = {"serve": serve, "demo": demo}
+COMMANDS = {"serve": serve, "demo": demo, "explain": explain, "check": check}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -103,6 +103,10 @@ class TrainingKind(ABC):
             return self._suspended(job, parsed, roll, valid, services, now)
         return self._alive(job, parsed, roll, valid, services, notices, now)
 
+    def replicas(self, job: Manifest) -> list[Replica]:
+        """Every replica of the job, in order. Raises InvalidObject if the job is not valid."""
+        return self._read(job).replicas()
+
     def _read(self, job: Manifest) -> TrainingJob:
         parsed = read(job, self.facts)
         self.check(parsed)

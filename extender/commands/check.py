@@ -1,0 +1,94 @@
+"""``muster check``: mistakes in manifests and configuration, before a cluster meets them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+if TYPE_CHECKING:
+    from extender.commands.checks.problem import Document, Problem
+    from extender.settings import Settings
+
+HELP = "find mistakes in manifests, muster.yaml and KubeSchedulerConfigurations"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="YAML; a KubeSchedulerConfiguration is compared with a muster.yaml beside it",
+    )
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from extender.commands.checks.problem import Document, documents
+
+    found: list[Document] = []
+    problems: list[Problem] = []
+    for file in args.files:
+        try:
+            for item in documents(file):
+                if isinstance(item, Document):
+                    found.append(item)
+                else:
+                    problems.append(item)
+        except (OSError, UnicodeDecodeError) as error:
+            say("check", f"{file}: cannot be read: {error}")
+            return MISUSE
+    problems += _problems(found)
+    if args.json:
+        answer({"objects": len(found), "problems": [problem.json() for problem in problems]})
+    else:
+        for problem in problems:
+            print(problem)
+        print(f"{len(found)} objects, {len(problems)} problems")
+    return NO if any(problem.severity == "error" for problem in problems) else OK
+
+
+def _problems(found: list[Document]) -> list[Problem]:
+    """Of the configuration first: with a valid muster.yaml the others are compared."""
+    from extender.commands.checks import manifests, scheduler
+    from extender.settings import Settings
+
+    problems: list[Problem] = []
+    settings: Settings | None = None
+    for document in filter(_is_settings, found):
+        result = _settings(document)
+        if isinstance(result, Settings):
+            settings = result
+        else:
+            problems.append(result)
+    muster = (settings or Settings()).muster
+    for document in found:
+        if document.kind[1] == scheduler.KIND:
+            problems += scheduler.check(document, muster, given=settings is not None)
+        elif all(document.kind):
+            problems += manifests.check(document, muster)
+        elif not _is_settings(document):
+            problems.append(document.problem("", "has no apiVersion and kind"))
+    return problems
+
+
+def _is_settings(document: Document) -> bool:
+    """muster.yaml and Volcano's scheduler configuration have no kind."""
+    body = document.body
+    return (
+        isinstance(body, dict)
+        and not any(document.kind)
+        and bool({"actions", "tiers", "muster"} & body.keys())
+    )
+
+
+def _settings(document: Document) -> Settings | Problem:
+    from extender.core.errors import ConfigError
+    from extender.settings import parse
+
+    try:
+        return parse(document.body, document.file)
+    except ConfigError as error:
+        field, _, message = str(error).removeprefix(f"{document.file}: ").partition(": ")
+        return document.problem(field, message) if message else document.problem("", field)

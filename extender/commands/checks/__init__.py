@@ -1,0 +1,1 @@
+"""What ``muster check`` looks at, one module a kind of file."""

@@ -1,0 +1,96 @@
+"""A document of a file, and a problem with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from extender.core.errors import InvalidObject
+from extender.core.reasons import Refusal
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document, a list's items taken apart."""
+
+    file: str
+    body: Any
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Its apiVersion and kind; empty where there is none."""
+        if not isinstance(self.body, dict):
+            return "", ""
+        return str(self.body.get("apiVersion") or ""), str(self.body.get("kind") or "")
+
+    @property
+    def title(self) -> str:
+        """``Kind namespace/name``, as far as the document says."""
+        body = self.body if isinstance(self.body, dict) else {}
+        meta = body.get("metadata")
+        meta = meta if isinstance(meta, dict) else {}
+        name = str(meta.get("name") or meta.get("generateName") or "")
+        if meta.get("namespace"):
+            name = f"{meta['namespace']}/{name}"
+        return " ".join(part for part in (self.kind[1], name) if part)
+
+    def problem(self, field: str, message: str, severity: Severity = "error") -> Problem:
+        """A problem with this document."""
+        return Problem(self.file, self.title, field, severity, message)
+
+    def invalid(self, error: InvalidObject, under: str = "") -> Problem:
+        """The same for a field that was refused."""
+        field = f"{under}.{error.field}" if under else error.field
+        return self.problem(field, f"{error.value!r} is not allowed: {error.allowed}")
+
+    def refused(self, refusal: Refusal, field: str = "metadata") -> Problem:
+        """The same for a refusal; the field it names, else ``field``."""
+        values = dict(refusal.reasons[0].params)
+        if "allowed" in values and "value" in values:
+            message = f"{values['value']} is not allowed: {values['allowed']}"
+            return self.problem(str(values["field"]), message)
+        return self.problem(field, refusal.render())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong, and where."""
+
+    file: str
+    object: str
+    field: str
+    severity: Severity
+    message: str
+
+    def json(self) -> dict[str, str]:
+        """As in the answer."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        where = ": ".join(part for part in (self.file, self.object, self.field) if part)
+        return f"{where}: {self.severity}: {self.message}"
+
+
+def documents(file: str) -> Iterator[Document | Problem]:
+    """The documents of a YAML file. Raises OSError or UnicodeDecodeError: it cannot be read."""
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        bodies = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        yield Problem(file, "", "", "error", f"is not YAML: {' '.join(str(error).split())}")
+        return
+    for body in bodies:
+        if body is None:
+            continue
+        items = body.get("items") if isinstance(body, dict) else None
+        if isinstance(items, list) and str(body.get("kind", "")).endswith("List"):
+            for item in items:
+                yield Document(file, item)
+        else:
+            yield Document(file, body)

@@ -1,0 +1,95 @@
+"""``muster explain``: why a gang waits, or where it is, in the words of the running service."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+HELP = "say why a gang waits, or where it is"
+#: Seconds that the service may take to answer.
+TIMEOUT = 10.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "gang", nargs="?", metavar="NS/NAME", help="its PodGroup or job; without it, every gang"
+    )
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:8900", help="of the service (default: %(default)s)"
+    )
+    parser.add_argument("--ca", metavar="FILE", help="https: who signs the service's certificate")
+    parser.add_argument("--cert", metavar="FILE", help="https: the client's certificate and key")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+    from urllib.error import HTTPError
+
+    path = "/debug/gangs"
+    if args.gang is not None:
+        namespace, _, name = args.gang.rpartition("/")
+        if not name or "/" in namespace:
+            say("explain", f"{args.gang!r} is not allowed: NAMESPACE/NAME")
+            return MISUSE
+        path += f"/{namespace or 'default'}/{name}"
+    if not args.url.startswith(("http://", "https://")):
+        say("explain", f"--url: {args.url!r} is not allowed: http:// or https://")
+        return MISUSE
+    try:
+        found = _get(args, path)
+    except HTTPError as error:
+        if error.code != 404:
+            say("explain", f"{args.url}{path}: HTTP {error.code}")
+        else:
+            say("explain", f"no gang {args.gang}: no PodGroup or pod of that name was seen")
+        return NO
+    except (OSError, json.JSONDecodeError) as error:
+        say("explain", f"{args.url}: no answer: {getattr(error, 'reason', error)}")
+        return NO
+    if args.json:
+        answer(found if args.gang is not None else {"gangs": found})
+    elif args.gang is not None:
+        _print_one(found)
+    else:
+        _print_all(found)
+    return OK
+
+
+def _get(args: argparse.Namespace, path: str) -> Any:
+    import json
+    import ssl
+    from urllib.request import urlopen
+
+    context = None
+    if args.url.startswith("https://"):
+        context = ssl.create_default_context(cafile=args.ca)
+        if args.cert:
+            context.load_cert_chain(args.cert)
+    url = args.url.rstrip("/") + path
+    with urlopen(url, timeout=TIMEOUT, context=context) as reply:  # noqa: S310 - http(s), see run()
+        return json.load(reply)
+
+
+def _print_one(gang: dict[str, Any]) -> None:
+    members = ", ".join(f"{count} {state}" for state, count in gang["members"].items())
+    print(f"{gang['group']} ({gang['kind']}): {gang['phase']}")
+    print(f"  members   {members or 'none'}; at least {gang['minMember']}")
+    for number, reason in enumerate(gang["reasons"]):
+        print(f"  {'waits for' if number == 0 else '         '} {reason['message']}")
+    if gang["plan"]:
+        print(f"  on        {', '.join(gang['plan']['nodes'])}")
+    for pod in gang["pods"]:
+        print(f"    {pod['name']:<40} {pod['state']:<9} {pod['node']}")
+
+
+def _print_all(gangs: list[dict[str, Any]]) -> None:
+    if not gangs:
+        print("no gangs")
+    for gang in gangs:
+        placed = sum(gang["members"].get(state, 0) for state in ("Bound", "Finished"))
+        total = sum(gang["members"].values())
+        state = f"{gang['phase']:<10} {placed}/{total}"
+        print(f"{gang['group']:<40} {state:<16} {gang['message']}".rstrip())
