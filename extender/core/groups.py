@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS, Resource
-from extender.core.gang import Gang
+from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.state import State
@@ -46,10 +46,17 @@ def group_gone(s: State, event: e.GroupGone) -> None:
 
 
 def forget_record(s: State, gang: Gang) -> None:
-    """The record is gone: what was planned for its unplaced members is void."""
+    """The record is gone: what was planned for its unplaced members is void.
+
+    But for those whose Binding is on its way: its result decides what they hold.
+    """
     for slot in gang.unplaced():
+        if slot.state == Member.BINDING:
+            continue
         s.unassign(gang, slot)
         s.reject(slot, f"PodGroup {gang.key} was deleted")
+        if slot.state not in (Member.WANTED, Member.CREATING):
+            gang.move(slot, Member.HELD)
     fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
     s.gangs[gang.key] = fresh
     for slot in fresh.members.values():
@@ -67,7 +74,8 @@ def unknown_priority(s: State, gang: Gang) -> Refusal | None:
     name = gang.priority_class
     if not name or name in s.priority_classes or name.startswith("system-"):
         return None
-    return refuse(Code.UNKNOWN_PRIORITY, name=name)
+    allowed = ", ".join(sorted(s.priority_classes)) or "none"
+    return refuse(Code.UNKNOWN_PRIORITY, name=name, allowed=allowed)
 
 
 def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:

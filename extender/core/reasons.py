@@ -84,7 +84,7 @@ _TEXT: dict[Code, str] = {
     ),
     Code.CLAIMED_TWICE: "pod {pod} names two groups: {first} and {second}",
     Code.INVALID: "{field}: {value} is not allowed: {allowed}",
-    Code.UNKNOWN_PRIORITY: "priorityClassName: {name} does not exist",
+    Code.UNKNOWN_PRIORITY: "spec.priorityClassName: {name} does not exist; allowed: {allowed}",
     Code.ADMISSION: "the API server refuses pod {pod}: {message}",
     Code.TIMED_OUT: "not placed within {seconds} s (schedule timeout)",
     Code.BACK_OFF: "attempt {attempt} was rolled back ({why}); tried again after a pause",
