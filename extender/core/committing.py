@@ -183,13 +183,14 @@ def _bind(s: State, gang: Gang, slot: Slot) -> None:
     uid, node = slot.uid, slot.node
 
     def then(done: Done, now: float) -> None:
-        if slot.uid == uid and s.slots.get((gang.key.namespace, slot.name), (0, 0))[1] is slot:
-            _bound(s, gang, slot, node, done, now)
+        known = s.slots.get((gang.key.namespace, slot.name))
+        if slot.uid == uid and known is not None and known[1] is slot:
+            _bound(s, *known, done, now)
 
     s.send(c.Bind(s.next_id(then), gang.key.namespace, slot.name, uid, slot.resource_version, node))
 
 
-def _bound(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
+def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
     gang.dirty = True
     gang.progress_at = now
     if done.ok:
@@ -202,29 +203,34 @@ def _bound(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) 
     if slot.state != Member.BINDING:
         return
     s.count("bind_failures")
+    # Whether one without an answer took effect is not known: asking again with its uid is safe.
+    stale = _stale(slot, done) if gang.uid and gang.satisfied(Member.BINDING) else None
+    if slot.bind_tries < BIND_TRIES and (stale or done.code == 0):
+        slot.bind_tries += 1
+        slot.resource_version = stale or slot.resource_version
+        _bind(s, gang, slot)
+        return
+    why = f"{done.code} {done.reason}: {done.message}"
+    s.reject(slot, why)
+    gang.move(slot, Member.RELEASED)
+    slot.released_at = now
+    if done.code in (403, 422):
+        note_refused(s, gang, slot, why, now)
+    elif gang.stage == Stage.WAITING and not gang.satisfied():
+        # The attempt was given up meanwhile.
+        s.unassign(gang, slot)
+        gang.move(slot, Member.HELD)
+
+
+def _stale(slot: Slot, done: Done) -> str | None:
+    """The pod's version now, where that alone kept the Binding from taking effect."""
     current = done.object or {}
     meta, spec = current.get("metadata", {}), current.get("spec", {})
-    stale = (
-        done.code == 409
-        and meta.get("uid") == slot.uid
-        and not spec.get("nodeName")
-        and not meta.get("deletionTimestamp")
-    )
-    if stale and slot.bind_tries < BIND_TRIES:
-        slot.bind_tries += 1
-        slot.resource_version = meta["resourceVersion"]
-        _bind(s, gang, slot)
-    elif done.code == 0 and s.leading and slot.bind_tries < BIND_TRIES:
-        # Not known whether it took effect; asking again with the same uid is safe.
-        slot.bind_tries += 1
-        _bind(s, gang, slot)
-    else:
-        why = f"{done.code} {done.reason}: {done.message}"
-        s.reject(slot, why)
-        gang.move(slot, Member.RELEASED)
-        slot.released_at = now
-        if done.code in (403, 422):
-            note_refused(s, gang, slot, why, now)
+    same = meta.get("uid") == slot.uid and not meta.get("deletionTimestamp")
+    if done.code != 409 or not same or spec.get("nodeName"):
+        return None
+    version: str = meta["resourceVersion"]
+    return version
 
 
 def settle(s: State, gang: Gang, now: float) -> None:

@@ -104,8 +104,13 @@ def abort(s: State, gang: Gang, why: str, now: float) -> None:
 
 
 def give_back(s: State, gang: Gang, why: str) -> None:
-    """Free what is reserved for unbound members, tell those that wait; planned anew at once."""
+    """Free what is reserved for unbound members, tell those that wait; planned anew at once.
+
+    Members whose Binding is on its way keep their place: its result decides.
+    """
     for slot in gang.unplaced():
+        if slot.state == Member.BINDING:
+            continue
         s.unassign(gang, slot)
         s.reject(slot, why)
         slot.tries = 0
@@ -290,6 +295,7 @@ def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, An
 
 
 def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
+    gang = s.gangs.get(gang.key, gang)
     gang.dirty = True
     gang.progress_at = max(gang.progress_at, now)
     if gang.members.get(slot.name) is not slot or slot.state != Member.CREATING:
