@@ -25,9 +25,10 @@ def run(args: argparse.Namespace) -> int:
     from extender.core.errors import ConfigError
     from extender.obs import log
 
-    log.configure(args.log_format, args.log_level)
     try:
-        asyncio.run(runtime.serve_forever(settings.load(args.config)))
+        given = settings.load(args.config)
+        log.configure(args.log_format, args.log_level)
+        asyncio.run(runtime.serve_forever(given))
     except ConfigError as error:
         say("serve", error)
         return MISUSE
