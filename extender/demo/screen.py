@@ -69,7 +69,9 @@ class Screen:
         if self._chronicle is None:
             return
         frame = _frame(self._chronicle)
-        self._keep(frame)
+        if any(map(self._chronicle.used, self._chronicle.nodes)) or self._waits():
+            # An empty cluster is not worth its place in the picture.
+            self._keep(frame)
         if self._live is None:
             self._console.print(frame)
 
@@ -83,6 +85,11 @@ class Screen:
         picture = console.export_svg(title="scripts/demo", unique_id="demo")
         # A picture that asks nobody for a font.
         return re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+
+    def _waits(self) -> bool:
+        return self._chronicle is not None and any(
+            gang.reason for gang in self._chronicle.gangs.values()
+        )
 
     def _keep(self, what: Text | Group) -> None:
         if self._picture:
