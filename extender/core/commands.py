@@ -24,6 +24,8 @@ class Lane(IntEnum):
     RELEASE = 2
     JOB = 3
     STATUS = 4
+    #: One per pod, wanted when its containers start: not before others are bound.
+    SERVICE = 5
 
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.

@@ -11,7 +11,7 @@ from extender.core import events as e
 from extender.core import releasing
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
-from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
 from extender.core.ingest import note_refused, plain_key
 from extender.core.objects import Pod
 from extender.core.reasons import Code, Reason
@@ -121,11 +121,11 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
 
 def barrier(s: State, gang: Gang, now: float) -> None:
     """Commit if those that have arrived make the gang whole; nothing is sent before that."""
-    arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
-    if not arrived or gang.stage == Stage.WRITING:
+    if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING:
         return
     if not gang.satisfied(Member.ARRIVED, Member.BINDING):
         return
+    arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
     if not gang.satisfied() and not _valid(s, gang, arrived, now):
         return
     if gang.stage == Stage.RELEASED:
@@ -141,9 +141,16 @@ def barrier(s: State, gang: Gang, now: float) -> None:
 
 def check_rows(s: State, gang: Gang, now: float) -> None:
     """Rows changed under a plan: members that no longer fit there are planned again (S5)."""
-    hit = [m for m in gang.unplaced() if m.node in s.touched and m.state != Member.BINDING]
+    hit = [
+        m
+        for m in gang.members.values()
+        if m.node in s.touched
+        and m.state in UNPLACED
+        and m.state != Member.BINDING
+        and not m.deleting
+    ]
     if hit:
-        _evict_misfits(s, gang, hit, now)
+        _evict_misfits(s, gang, sorted(hit, key=slot_order), now)
 
 
 def _valid(s: State, gang: Gang, arrived: list[Slot], now: float) -> bool:
@@ -245,28 +252,36 @@ def settle(s: State, gang: Gang, now: float) -> None:
         releasing.release(s, gang, now)
     rules = s.rules
     quiet = now - gang.progress_at
-    on_way = [m for m in gang.members.values() if m.state == Member.RELEASED]
-    idle = rules.pod_max_backoff + rules.arrival_slack
-    if gang.stage == Stage.RELEASED:
-        held = any(m.state == Member.ARRIVED for m in gang.members.values())
-        if quiet >= idle and (held or on_way):
+    if gang.stage == Stage.RELEASED and quiet >= rules.pod_max_backoff + rules.arrival_slack:
+        on_way = _on_way(gang)
+        if on_way or gang.count(Member.ARRIVED):
             for slot in on_way:
                 _unheard(s, slot, now)
             why = f"{len(on_way)} of its pods did not reach the barrier"
             releasing.abort(s, gang, why, now)
             return
-    for slot in on_way:
-        wait = min(rules.pod_max_backoff * 2.0**slot.tries, 60.0) + 1.0
-        if quiet < rules.pod_max_backoff + 1.0 or now - slot.released_at < wait:
+    if quiet >= rules.pod_max_backoff + 1.0:
+        _call_again(s, gang, now)
+    if gang.count(Member.RELEASED):
+        s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
+    _partial(s, gang, now)
+
+
+def _on_way(gang: Gang) -> list[Slot]:
+    return [m for m in gang.members.values() if m.state == Member.RELEASED]
+
+
+def _call_again(s: State, gang: Gang, now: float) -> None:
+    """Tell members again that were released and do not come, or give up what they hold."""
+    for slot in _on_way(gang) if gang.count(Member.RELEASED) else ():
+        wait = min(s.rules.pod_max_backoff * 2.0**slot.tries, 60.0) + 1.0
+        if now - slot.released_at < wait:
             continue
         if slot.tries < RELEASE_TRIES:
             releasing.again(s, gang, slot, now)
         else:
             _unheard(s, slot, now)
             releasing.withdraw(s, gang, slot, "kube-scheduler did not come for it", now)
-    if on_way:
-        s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
-    _partial(s, gang, now)
 
 
 def _unheard(s: State, slot: Slot, now: float) -> None:
@@ -280,7 +295,7 @@ def _step_back(gang: Gang) -> None:
     """An attempt of which nothing is bound does not commit; one that plans nobody is over."""
     if gang.stage == Stage.COMMITTING and not gang.count(*PLACED, Member.BINDING):
         gang.stage = Stage.RELEASED
-    if gang.stage == Stage.RELEASED and not any(m.node for m in gang.unplaced()):
+    if gang.stage == Stage.RELEASED and not gang.plans():
         gang.stage = Stage.WAITING
 
 
@@ -296,7 +311,7 @@ def _partial(s: State, gang: Gang, now: float) -> None:
         return
     if gang.count(Member.BINDING):
         return
-    if gang.partial and not any(m.node for m in gang.unplaced()):
+    if gang.partial and not gang.plans():
         gang.partial_since = None
         return
     if gang.partial_since is None:

@@ -25,7 +25,7 @@ from extender.core.gang import Gang, Member, Stage
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.routing import handlers
 from extender.core.session import Session
-from extender.core.state import Rules, State
+from extender.core.state import Job, Rules, State
 
 
 class Coordinator:
@@ -51,10 +51,7 @@ class Coordinator:
 
 def _step(s: State, now: float) -> None:
     for job in list(s.jobs.values()):
-        if job.recheck:
-            jobsync.recheck(s, job, now)
-        if job.dirty or (job.wake_at is not None and job.wake_at <= now):
-            jobsync.reconcile(s, job, now)
+        _job(s, job, now)
     _evidence(s, now)
     awake = {key: gang for key, gang in s.gangs.items() if _concerned(gang)}
     for gang in awake.values():
@@ -79,6 +76,17 @@ def _step(s: State, now: float) -> None:
             s.gangs.pop(gang.key, None)
     if any(gang.dirty for gang in s.gangs.values()):
         s.send(c.WakeAt(now))
+
+
+def _job(s: State, job: Job, now: float) -> None:
+    if job.recheck:
+        jobsync.recheck(s, job, now)
+    if not job.dirty and (job.wake_at is None or job.wake_at > now):
+        return
+    if job.rest_until > now:
+        s.send(c.WakeAt(job.rest_until))
+    else:
+        jobsync.reconcile(s, job, now)
 
 
 def _evidence(s: State, now: float) -> None:

@@ -219,6 +219,10 @@ class Gang:
             placed=self.placed(),
         )
 
+    def plans(self) -> bool:
+        """Whether an unplaced member has a node; found without a look at all of them, mostly."""
+        return any(s.node and s.state in UNPLACED and not s.deleting for s in self.members.values())
+
     def unplaced(self) -> list[Slot]:
         """Members that still need a place, in a stable order (task, index, name)."""
         slots = (s for s in self.members.values() if s.state in UNPLACED and not s.deleting)

@@ -23,11 +23,16 @@ from extender.core.identity import GroupKey
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.releasing import dress
-from extender.core.shape import shape_of
+from extender.core.shape import PodShape, shape_of
 from extender.core.state import Job, State
 
 #: How long a refused dry run is believed (quota may have been freed since).
 ADMISSION_SECONDS = 10.0
+#: A pass takes 10 µs a pod, and each pod has some five events in a life: a job of more pods than
+#: this rests between two passes, the longer the larger it is (seconds a pod, and at most).
+SMALL_JOB = 64
+REST_PER_POD = 0.0005
+REST_MOST = 1.0
 
 
 def job_seen(s: State, event: e.JobSeen) -> None:
@@ -94,7 +99,10 @@ def reconcile(s: State, job: Job, now: float) -> None:
     job.dirty = False
     kind = s.kinds[job.resource]
     pods = [job.pods[name] for name in sorted(job.pods)]
-    step = job.step = kind.reconcile(job.raw, pods, frozenset(job.services), now)
+    if len(pods) > SMALL_JOB:
+        job.rest_until = now + min(len(pods) * REST_PER_POD, REST_MOST)
+    coming = (name for verb, name in job.in_flight if verb == "service")
+    step = job.step = kind.reconcile(job.raw, pods, frozenset({*job.services, *coming}), now)
     job.wake_at = step.wake_at
     if step.wake_at is not None:
         s.send(c.WakeAt(step.wake_at))
@@ -116,9 +124,8 @@ def reconcile(s: State, job: Job, now: float) -> None:
         gang.job = (job.resource, job.namespace, job.name)
     if gang is not None:
         _want(s, gang, step.wanted)
-        for slot in gang.unplaced():
-            if slot.state == Member.WANTED and slot.shape is None and slot.fault is None:
-                _admit(s, gang, job, slot, now)
+        if gang.count(Member.WANTED):
+            _admit_all(s, gang, job)
 
 
 def _writes(s: State, job: Job, step: JobStep) -> None:
@@ -148,17 +155,32 @@ def _want(s: State, gang: Gang, wanted: tuple[Replica, ...]) -> None:
             known.replica = replica
 
 
-def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> None:
-    """Find out what the API server makes of a role's pod before it is planned."""
+def _admit_all(s: State, gang: Gang, job: Job) -> None:
+    """Find out what the API server makes of each role's pods before they are planned."""
+    by_role: dict[str, PodShape | Refusal | None] = {}
+    for slot in gang.unplaced():
+        if slot.state != Member.WANTED or slot.shape is not None or slot.fault is not None:
+            continue
+        if slot.task not in by_role:
+            by_role[slot.task] = _admit(s, gang, job, slot)
+        found = by_role[slot.task]
+        if isinstance(found, Refusal):
+            slot.fault = found
+        elif found is not None:
+            slot.shape = found
+        gang.dirty = gang.dirty or found is not None
+
+
+def _admit(s: State, gang: Gang, job: Job, slot: Slot) -> PodShape | Refusal | None:
+    """The shape that a role's pods will have, as one of them is admitted; None until it is known."""
     assert slot.replica is not None
     body = dress(s, gang, s.kinds[job.resource].pod(job.raw, slot.replica), "")
     mark = (slot.task, _fingerprint(body))
     known = job.admitted.get(mark)
     if known is not None:
-        _use(s, gang, slot, known)
-        return
+        return _shape(gang, known)
     if ("dryrun", mark[1]) in job.in_flight:
-        return
+        return None
     job.in_flight.add(("dryrun", mark[1]))
 
     def then(done: Done, at: float) -> None:
@@ -168,9 +190,11 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> None:
             s.send(c.WakeAt(at + ADMISSION_SECONDS))
             job.recheck[mark] = at + ADMISSION_SECONDS
         gang.dirty = job.dirty = True
+        job.rest_until = at
 
     id_ = s.next_id(then)
     s.send(c.Create(id_, c.Lane.PLAN, PODS, job.namespace, body, dry_run=True))
+    return None
 
 
 def _admitted(name: str, done: Done) -> Pod | Refusal:
@@ -182,19 +206,18 @@ def _admitted(name: str, done: Done) -> Pod | Refusal:
     return refuse(Code.ADMISSION, pod=name, message=done.message)
 
 
-def _use(s: State, gang: Gang, slot: Slot, admitted: Pod | Refusal) -> None:
-    gang.dirty = True
+def _shape(gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:
     if isinstance(admitted, Refusal):
-        slot.fault = admitted
-        return
+        return admitted
     try:
-        slot.shape = shape_of(admitted, ignore_pin=True)
-        if not gang.priority_class:
-            gang.priority = max(gang.priority, admitted.spec.priority or 0)
+        shape = shape_of(admitted, ignore_pin=True)
     except InvalidObject as error:
-        slot.fault = refuse(
+        return refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
         )
+    if not gang.priority_class:
+        gang.priority = max(gang.priority, admitted.spec.priority or 0)
+    return shape
 
 
 def recheck(s: State, job: Job, now: float) -> None:
@@ -263,7 +286,7 @@ def _create(s: State, job: Job, body: dict[str, Any]) -> None:
             job.wake_at = now + ADMISSION_SECONDS
             s.send(c.WakeAt(job.wake_at))
 
-    s.send(c.Create(s.next_id(then), c.Lane.JOB, SERVICES, job.namespace, body))
+    s.send(c.Create(s.next_id(then), c.Lane.SERVICE, SERVICES, job.namespace, body))
 
 
 def _delete(s: State, job: Job, resource: Any, name: str, uid: str) -> None:

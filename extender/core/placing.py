@@ -102,7 +102,7 @@ def _wants_planning(s: State, gang: Gang, now: float) -> bool:
         return False
     if not gang.maybe_loose:
         return False
-    unplaced = gang.unplaced()
+    unplaced = [m for m in gang.members.values() if m.state in UNPLACED and not m.deleting]
     loose = [slot for slot in unplaced if not slot.node]
     gang.maybe_loose = bool(loose)
     if not unplaced and not gang.satisfied():

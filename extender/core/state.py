@@ -73,6 +73,8 @@ class Job:
     #: When a refused role is asked about again.
     recheck: dict[tuple[str, str], float] = field(default_factory=dict)
     wake_at: float | None = None
+    #: Not looked at again before this time: a pass costs as much as the job is large.
+    rest_until: float = 0.0
     dirty: bool = True
 
 

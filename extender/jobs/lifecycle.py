@@ -264,12 +264,14 @@ class TrainingKind(ABC):
     def _services(
         self, job: TrainingJob, roll: RollCall, services: frozenset[str]
     ) -> tuple[Manifest, ...]:
-        """Services still to be made: each comes with its pod, none while a gang waits."""
+        """Services still to be made: each once its pod is bound, none while a gang waits."""
         roles = {role.name: role for role in job.roles}
         return tuple(
             objects.service(job, self.facts, roles[replica.role], replica)
             for replica, pod in roll.present
-            if replica.pod_name not in services and not pod.metadata.deletion_timestamp
+            if pod.spec.node_name
+            and replica.pod_name not in services
+            and not pod.metadata.deletion_timestamp
         )
 
     def _replica_statuses(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> Manifest:

@@ -85,8 +85,8 @@ class TrainingJob(Struct, frozen=True):
     def replicas(self) -> list[Replica]:
         """All replicas, in order of role and index."""
         return [
-            Replica(role.name, index, self.pod_name(role.name, index))
-            for role in self.roles
+            Replica(name, index, self.pod_name(name, index))
+            for name, role in ((role.name, role) for role in self.roles)
             for index in range(role.replicas)
         ]
 
