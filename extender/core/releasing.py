@@ -311,8 +311,13 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         return
     gang.move(slot, Member.WANTED)
     if done.code == 409:
-        # A namesake is in the way (an older job's pod); it counts once it is gone.
-        s.unassign(gang, slot)
+        # Its own, of a create whose answer was lost: the watch will show it. Or a namesake that is
+        # not the job's: asked again after a pause, until it is gone.
+        if gang.satisfied():
+            withdraw(s, gang, slot, "", now)
+            gang.move(slot, Member.WANTED)
+        else:
+            abort(s, gang, f"a pod {slot.name} exists already", now)
         return
     if gang.stage != Stage.WAITING or not node:
         fail(s, gang, refuse(Code.ADMISSION, pod=slot.name, message=done.message), now)
