@@ -77,6 +77,8 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         if state == PLANNED and gang.stage == Stage.WRITING:
             started = gang.placed() or any(m.state == Member.BINDING for m in gang.members.values())
             gang.stage = Stage.COMMITTING if started else Stage.RELEASED
+            # However long the write took (or the old leader has been gone), they come from now on.
+            gang.progress_at = now
             release(s, gang, now)
         return
     if done.code in (404, 409):
