@@ -113,7 +113,8 @@ def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) ->
         pod.status.nominated_node_name,
         pinned_node(pod.spec),
     )
-    event = FilterAsked(uid, full=not alone, planned_offered=offered)
+    others = () if alone or offered else tuple(names)
+    event = FilterAsked(uid, full=not alone, planned_offered=offered, offered=others)
     elsewhere = (
         f"{MARK}gang {gang.key}: {Reason.of(Code.PLANNED_ELSEWHERE, node=slot.node).render()}"
     )

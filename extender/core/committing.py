@@ -12,7 +12,8 @@ from extender.core import releasing
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
-from extender.core.ingest import note_refused, plain_key
+from extender.core.ingest import plain_key
+from extender.core.learning import learn, note_refused, offered_by
 from extender.core.objects import Pod
 from extender.core.reasons import Code, Reason
 from extender.core.shape import shape_of
@@ -287,8 +288,7 @@ def _call_again(s: State, gang: Gang, now: float) -> None:
 def _unheard(s: State, slot: Slot, now: float) -> None:
     """A member that does not come and was refused before: the same refusal is not written again."""
     if slot.complaint and not slot.passed and slot.shape is not None:
-        s.count("evidence")
-        s.evidence.add(slot.shape, slot.node, slot.complaint, now)
+        learn(s, slot, slot.complaint, now, offered_by(s, slot))
 
 
 def _step_back(gang: Gang) -> None:

@@ -190,12 +190,14 @@ class FilterAsked(Event):
     """kube-scheduler asked /filter about a pod that belongs to a group.
 
     ``full`` is false when it asked about the nominated (or pinned) node alone. ``planned_offered``
-    says whether the planned node was among the names (true when there was no plan).
+    says whether the planned node was among the names (true when there was no plan); if it was not
+    among a full list, ``offered`` is that list.
     """
 
     uid: str
     full: bool
     planned_offered: bool
+    offered: tuple[str, ...] = ()
 
 
 class BindAsked(Event):

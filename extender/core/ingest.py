@@ -13,6 +13,7 @@ from extender.core.identity import (
     REPLICA_TYPE_LABEL,
     membership,
 )
+from extender.core.learning import note_refused, offered_by
 from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node, shape_of
@@ -105,17 +106,6 @@ def node_gone(s: State, event: e.NodeGone) -> None:
     """A node was deleted."""
     _touch(s, event.name)
     s.cluster.remove_node(event.name)
-
-
-def note_refused(s: State, gang: Gang, slot: Slot, message: str, now: float) -> None:
-    """kube-scheduler does not let this member onto its planned node: learn it, plan it again."""
-    assert slot.shape is not None
-    s.count("evidence")
-    s.evidence.add(slot.shape, slot.node, message, now)
-    s.unassign(gang, slot)
-    s.reject(slot, "its node was refused; planned again")
-    gang.move(slot, Member.HELD)
-    gang.dirty = True
 
 
 def _plain(s: State, pod: Pod) -> None:
@@ -261,7 +251,7 @@ def _look_for_refusal(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) ->
         if condition.reason == "Unschedulable" and fresh and MARK not in condition.message:
             if slot.passed:
                 return
-            note_refused(s, gang, slot, condition.message, now)
+            note_refused(s, gang, slot, condition.message, now, offered_by(s, slot))
 
 
 def complaint(status: PodStatus) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from extender.core import adopting, committing, groups, ingest, jobsync
+from extender.core import adopting, committing, groups, ingest, jobsync, learning
 from extender.core import events as e
 from extender.core.api import PODS
 from extender.core.gang import Member
@@ -62,8 +62,7 @@ def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
     if event.planned_offered:
         slot.passed = True
     elif event.full:
-        # The same words for every pod and node, so that nodes are counted together.
-        ingest.note_refused(s, gang, slot, "one of its own filters", now)
+        learning.note_refused(s, gang, slot, learning.IN_TREE, now, event.offered)
 
 
 def _claim_seen(s: State, event: e.ClaimSeen) -> None:

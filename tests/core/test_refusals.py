@@ -147,13 +147,37 @@ def test_an_attempt_that_cannot_be_completed_holds_nothing(small: Small) -> None
     assert AFTER in (small.gang.refusal.render() if small.gang.refusal else "")
 
 
-def test_a_refused_member_goes_elsewhere_and_the_rest_of_the_plan_stands(small: Small) -> None:
+def test_a_refused_member_goes_to_a_node_that_kube_scheduler_did_not_know(small: Small) -> None:
     add_node(small, "n1")
     add_node(small, "n2")
-    small.says("train-0", AFTER)
+    small.says("train-0", AFTER.replace("2", "1"))
     nodes = {name: slot.node for name, slot in small.gang.members.items()}
     assert nodes == {"train-0": "n2", "train-1": "n1"}
     assert small.gang.stage == Stage.RELEASED
+
+
+def test_a_member_refused_on_all_nodes_is_not_tried_on_each(small: Small) -> None:
+    # Found by S6: a zone without volumes was tried node after node.
+    add_node(small, "n1")
+    add_node(small, "n2")
+    small.says("train-0", AFTER)
+    assert len(small.state.evidence) == 2
+    assert small.gang.stage == Stage.WAITING
+    assert len(small.state.cluster.reserved_keys) == 0
+
+
+@pytest.mark.parametrize(("offered", "left"), [(("n3",), {"n3"}), (("n2", "n3"), {"n2", "n3"})])
+def test_one_look_at_the_list_teaches_every_node_that_is_not_on_it(
+    small: Small, offered: tuple[str, ...], left: set[str]
+) -> None:
+    add_node(small, "n1")
+    for name in ("n2", "n3"):
+        add_node(small, name)
+    slot = small.gang.members["train-0"]
+    assert slot.node == "n1"
+    small.tell(e.FilterAsked(slot.uid, full=True, planned_offered=False, offered=offered))
+    assert slot.node in left
+    assert len(small.state.evidence) == 3 - len(offered)
 
 
 def test_the_end_of_evidence_wakes_the_gang_that_waits_for_it(small: Small) -> None:
