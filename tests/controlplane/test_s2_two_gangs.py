@@ -21,6 +21,10 @@ async def both_at_once(world: World, first: str, second: str, **options: object)
             tasks.create_task(world.gang(name, 4, **options))
 
 
+async def both_ended(world: World, prefix: str) -> None:
+    await world.until(lambda: world.phases(prefix) == ["Succeeded"] * 8, "both gangs' ends")
+
+
 def winner_of(world: World, first: str, second: str) -> tuple[str, str]:
     """Of two gangs the one that was bound first, and the other."""
     bound = (
@@ -51,9 +55,7 @@ async def test_thirty_times_one_runs_whole_and_then_the_other(
     for number in range(ROUNDS):
         first, second = f"r{number:02}a", f"r{number:02}b"
         await both_at_once(world, first, second, run_seconds=0.05)
-        await world.until(
-            lambda p=f"r{number:02}": world.phases(p) == ["Succeeded"] * 8, "both gangs' ends"
-        )
+        await both_ended(world, f"r{number:02}")
         check_round(world, first, second)
         await gone(world, first, second)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from extender.core.objects import Manifest
 from extender.runtime import Service
 from extender.sim import fleet
 from tests.controlplane.gangs import (
@@ -32,7 +33,7 @@ async def test_they_cannot_take_what_is_reserved(
 ) -> None:
     """Of equal priority kube-scheduler itself respects a nomination; of a higher one only Muster."""
     await fleet.add_priority_class(world.client, "urgent", 1000)
-    spec = {"priorityClassName": priority} if priority else {}
+    spec: Manifest = {"priorityClassName": priority} if priority else {}
     await world.nodes("n1", "n2", "n3", "n4")
     await world.group("train", 4)
     with scheduler_stopped(world):
