@@ -122,18 +122,31 @@ class Verbs:
         self._metrics = metrics
         self._bind_deadline = bind_deadline
         self._clock = clock
+        self._decisions: dict[str, Callable[[bytes], Awaitable[Reply]]] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "preempt": self._preempt,
+            "bind": self._bind,
+        }
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """The routes under ``prefix``; with or without slashes around it."""
         root = f"/{prefix.strip('/')}".rstrip("/")
         return [
-            web.post(f"{root}/filter", self._route("filter", self._filter, wire.filter_error)),
-            web.post(
-                f"{root}/prioritize", self._route("prioritize", self._prioritize, wire.no_scores)
-            ),
-            web.post(f"{root}/preempt", self._route("preempt", self._preempt, wire.no_nodes)),
-            web.post(f"{root}/bind", self._route("bind", self._bind, wire.bind_answer)),
+            web.post(f"{root}/filter", self._route("filter", wire.filter_error)),
+            web.post(f"{root}/prioritize", self._route("prioritize", wire.no_scores)),
+            web.post(f"{root}/preempt", self._route("preempt", wire.no_nodes)),
+            web.post(f"{root}/bind", self._route("bind", wire.bind_answer)),
         ]
+
+    async def answer(self, verb: str, body: bytes) -> Reply:
+        """What a verb says to a body; NOT_READY or NOT_LEADER (a 503) with nothing to read.
+
+        Raises WireError for what is no JSON, and InvalidObject for JSON that is no request.
+        """
+        if (closed := self._closed()) is not None:
+            return Reply(closed, b"")
+        return await self._decisions[verb](body)
 
     async def _filter(self, body: bytes) -> Reply:
         args = wire.read(body, wire.ExtenderArgs)
@@ -168,7 +181,6 @@ class Verbs:
     def _route(
         self,
         verb: str,
-        decide: Callable[[bytes], Awaitable[Reply]],
         refuse: Callable[[str], bytes],
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """The handler of one verb: doors, body, decision, and never a 500."""
@@ -182,7 +194,7 @@ class Verbs:
                 if closed is not None:
                     result = closed
                     return _unavailable(closed)
-                result, reply = await decide(await _body(request))
+                result, reply = await self._decisions[verb](await _body(request))
                 return _json(reply)
             except WireError as error:
                 result = Result.MALFORMED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -288,6 +289,7 @@ def event_writer(
     *,
     instance: str,
     clock: Callable[[], float],
+    wall: Callable[[], float] = time.time,
 ) -> EventWriter:
     """An :class:`EventWriter` that writes through ``client`` while this replica leads."""
 
@@ -304,4 +306,4 @@ def event_writer(
         data = orjson.dumps(body)
         return (await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)).code
 
-    return EventWriter(post, patch, metrics, instance=instance, clock=clock)
+    return EventWriter(post, patch, metrics, instance=instance, clock=clock, wall=wall)

@@ -101,6 +101,7 @@ class LeaderElector:
         timing: Timing,
         pod: str = "",
         clock: Callable[[], float] = boottime,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """``identity`` is unique to this process and starts with the pod's name and ``_`` (as
         client-go's), so that a successor can take the label off a holder that cannot. ``pod`` is
@@ -117,6 +118,7 @@ class LeaderElector:
         self._timing = timing
         self._label = LeaderLabel(client, rng, namespace, pod) if pod else None
         self._clock = clock
+        self._wall = wall
         self._rng = rng
         self._decoder = msgspec.json.Decoder(_Lease)
         #: The Lease as last read or written, and when it was first seen like that.
@@ -333,7 +335,9 @@ class LeaderElector:
             "holderIdentity": holder,
             "leaseDurationSeconds": max(1, round(self._timing.duration)),
             # For people: nothing here compares it with a clock.
-            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "renewTime": datetime.fromtimestamp(self._wall(), UTC).strftime(
+                "%Y-%m-%dT%H:%M:%S.%fZ"
+            ),
             "leaseTransitions": epoch,
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -63,8 +64,9 @@ class EventWriter:
         burst: float = 25.0,
         refill: float = 1 / 60,
         remembered: int = 4096,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """``instance`` is reportingInstance; each object may be written ``burst`` times, and
+        """``wall`` gives seconds since the epoch; ``instance`` is reportingInstance; each object may be written ``burst`` times, and
         ``refill`` times per second from then on; ``remembered`` bounds series and objects.
         """
         self._post = post
@@ -75,6 +77,7 @@ class EventWriter:
         self._burst = burst
         self._refill = refill
         self._remembered = remembered
+        self._wall = wall
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         #: Series with something unwritten, in the order in which they got it.
@@ -122,7 +125,7 @@ class EventWriter:
     async def _create(self, series: _Series) -> int:
         series.written = 0
         notice = series.notice
-        now = _now()
+        now = self._stamp()
         namespace = notice.namespace or "default"
         name = _name(notice, now)
         code = await self._post(
@@ -153,8 +156,11 @@ class EventWriter:
         return code
 
     async def _count(self, series: _Series) -> int:
-        body = {"count": series.count, "lastTimestamp": _now()}
+        body = {"count": series.count, "lastTimestamp": self._stamp()}
         return await self._patch(series.notice.namespace or "default", series.name, body)
+
+    def _stamp(self) -> str:
+        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _allowed(self, notice: Notice) -> bool:
         """Take one of the object's tokens, if it has any."""
@@ -193,7 +199,3 @@ def _name(notice: Notice, now: str) -> str:
 
 def _cut(message: str) -> str:
     return message if len(message) <= _MESSAGE else message[: _MESSAGE - 3] + "..."
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

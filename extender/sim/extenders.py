@@ -7,7 +7,7 @@ A failure is a value, the text that kube-scheduler would show. Source: kubernete
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -18,6 +18,12 @@ from extender.core.objects import Manifest
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+#: (URL, body, seconds to wait) to status and body, or why there is no answer, in Go's words.
+Post = Callable[[str, bytes, float], Awaitable[tuple[int, bytes] | str]]
+
+TIMED_OUT = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 
 
 class Extender(Struct, frozen=True):
@@ -72,10 +78,10 @@ class Filtered(Struct, frozen=True):
 
 
 async def filter_nodes(
-    session: aiohttp.ClientSession, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
+    post: Post, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
 ) -> Filtered:
     """Ask which of ``nodes`` (Node objects) may take the pod."""
-    answer = await _send(session, extender, extender.filter_verb, _args(extender, pod, nodes))
+    answer = await _send(post, extender, extender.filter_verb, _args(extender, pod, nodes))
     if isinstance(answer, str):
         return Filtered(error=answer)
     fields = _fields(answer)
@@ -101,10 +107,10 @@ async def filter_nodes(
 
 
 async def prioritize(
-    session: aiohttp.ClientSession, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
+    post: Post, extender: Extender, pod: Manifest, nodes: Sequence[Manifest]
 ) -> dict[str, int]:
     """Scores 0..10 by node, unweighted; empty when the extender fails, which is not an error."""
-    answer = await _send(session, extender, extender.prioritize_verb, _args(extender, pod, nodes))
+    answer = await _send(post, extender, extender.prioritize_verb, _args(extender, pod, nodes))
     if not isinstance(answer, list):
         return {}
     scores: dict[str, int] = {}
@@ -117,7 +123,7 @@ async def prioritize(
     return scores
 
 
-async def bind(session: aiohttp.ClientSession, extender: Extender, pod: Manifest, node: str) -> str:
+async def bind(post: Post, extender: Extender, pod: Manifest, node: str) -> str:
     """Ask the extender to bind; "" when it says that it did, else the error."""
     meta = pod["metadata"]
     args = {
@@ -126,7 +132,7 @@ async def bind(session: aiohttp.ClientSession, extender: Extender, pod: Manifest
         "PodUID": meta["uid"],
         "Node": node,
     }
-    answer = await _send(session, extender, extender.bind_verb, args)
+    answer = await _send(post, extender, extender.bind_verb, args)
     if isinstance(answer, str):
         return answer
     return str(_fields(answer).get("error") or "")
@@ -153,27 +159,38 @@ def _fields(answer: Any) -> dict[str, Any]:
     return {key.lower(): value for key, value in answer.items()}
 
 
-async def _send(
-    session: aiohttp.ClientSession, extender: Extender, verb: str, args: Manifest
-) -> Any:
+async def _send(post: Post, extender: Extender, verb: str, args: Manifest) -> Any:
     """The decoded answer, or the error as text; only 200 is success, other bodies are not read."""
     url = f"{extender.url_prefix.rstrip('/')}/{verb}"
+    reply = await post(url, orjson.dumps(args), extender.http_timeout)
+    if isinstance(reply, str):
+        return f'Post "{url}": {reply}'
+    code, body = reply
+    if code != 200:
+        return f"failed {verb} with extender at URL {url}, code {code}"
     try:
-        async with session.post(
-            url,
-            data=orjson.dumps(args),
-            headers={"Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=extender.http_timeout),
-        ) as answer:
-            if answer.status != 200:
-                return f"failed {verb} with extender at URL {url}, code {answer.status}"
-            return orjson.loads(await answer.read())
-    except TimeoutError:
-        why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    except aiohttp.ClientConnectorError as error:
-        why = f"dial tcp {error.host}:{error.port}: connect: connection refused"
-    except (aiohttp.ClientError, ConnectionError):
-        why = "EOF"
+        return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         return f"invalid answer: {error}"
-    return f'Post "{url}": {why}'
+
+
+def over_http(session: aiohttp.ClientSession) -> Post:
+    """The way that kube-scheduler takes."""
+
+    async def post(url: str, body: bytes, seconds: float) -> tuple[int, bytes] | str:
+        try:
+            async with session.post(
+                url,
+                data=body,
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=seconds),
+            ) as answer:
+                return answer.status, await answer.read() if answer.status == 200 else b""
+        except TimeoutError:
+            return TIMED_OUT
+        except aiohttp.ClientConnectorError as error:
+            return f"dial tcp {error.host}:{error.port}: connect: connection refused"
+        except (aiohttp.ClientError, ConnectionError):
+            return "EOF"
+
+    return post

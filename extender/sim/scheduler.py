@@ -12,6 +12,7 @@ Source: kubernetes ``pkg/scheduler/schedule_one.go``, ``eventhandlers.go``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -27,7 +28,7 @@ from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.sim import extenders
 from extender.sim.client import Client
-from extender.sim.extenders import Extender
+from extender.sim.extenders import Extender, Post
 from extender.sim.intake import set_condition, timestamp
 from extender.sim.intree import Refused, pinned, refuse
 from extender.sim.patches import copy_json
@@ -94,8 +95,12 @@ class Scheduler:
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
         now: Callable[[], float] = time.time,
+        post: Post | None = None,
     ) -> None:
-        """``names`` are the profiles' schedulerNames; back-offs and ``now`` in seconds."""
+        """``names`` are the profiles' schedulerNames; back-offs and ``now`` in seconds.
+
+        ``post`` is the way to the extenders: HTTP, unless it is given.
+        """
         self.queue = Queue(initial_backoff=initial_backoff, max_backoff=max_backoff)
         #: What happened so often: attempts, filter, prioritize, bind, bound, and failures by reason.
         self.counts: Counter[str] = Counter()
@@ -111,7 +116,7 @@ class Scheduler:
         self._unsynced = {api.NODES, api.PODS}
         self._work = asyncio.Event()
         self._beside: set[asyncio.Task[None]] = set()
-        self._session: aiohttp.ClientSession | None = None
+        self._post = post
         self._main: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Scheduler:
@@ -126,9 +131,12 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled; binds that are open are dropped then."""
-        # One connection for every bind that an extender holds open.
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector) as self._session:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._post is None:
+                # One connection for every bind that an extender holds open.
+                connector = aiohttp.TCPConnector(limit=0)
+                session = aiohttp.ClientSession(connector=connector)
+                self._post = extenders.over_http(await stack.enter_async_context(session))
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._follow_nodes())
@@ -139,6 +147,10 @@ class Scheduler:
                 for task in beside:
                     task.cancel()
                 await asyncio.gather(*beside, return_exceptions=True)
+
+    def _extender_post(self) -> Post:
+        assert self._post is not None, "run() chooses the way to the extenders"
+        return self._post
 
     # --- what the cluster tells
 
@@ -277,13 +289,12 @@ class Scheduler:
             else:
                 diagnosis.refused[row.name] = refused
                 diagnosis.plugins.add(refused.plugin)
-        assert self._session is not None
         for extender in self._entries:
             if not found or not extender.filter_verb or not extender.interested(pod):
                 continue
             self.counts["filter"] += 1
             nodes = [row.node for row in found if row.node is not None]
-            answer = await extenders.filter_nodes(self._session, extender, pod, nodes)
+            answer = await extenders.filter_nodes(self._extender_post(), extender, pod, nodes)
             if answer.error:
                 if extender.ignorable:
                     continue
@@ -310,13 +321,12 @@ class Scheduler:
     async def _best(self, pod: Manifest, wanted: Amounts, found: list[Row]) -> str:
         """The node of the highest score: least allocated (0..100) plus the extenders'."""
         scores = {row.name: _least_allocated(wanted, row) for row in found}
-        assert self._session is not None
         for extender in self._entries:
             if not extender.prioritize_verb or not extender.interested(pod):
                 continue
             self.counts["prioritize"] += 1
             nodes = [row.node for row in found if row.node is not None]
-            given = await extenders.prioritize(self._session, extender, pod, nodes)
+            given = await extenders.prioritize(self._extender_post(), extender, pod, nodes)
             for name, score in given.items():
                 if name in scores:
                     # MaxNodeScore / MaxExtenderPriority
@@ -341,12 +351,11 @@ class Scheduler:
         self._fail(entry, Failure(error))
 
     async def _ask_to_bind(self, pod: Manifest, node: str) -> str:
-        assert self._session is not None
         for extender in self._entries:
             if not extender.bind_verb or not extender.interested(pod):
                 continue
             self.counts["bind"] += 1
-            error = await extenders.bind(self._session, extender, pod, node)
+            error = await extenders.bind(self._extender_post(), extender, pod, node)
             if error and extender.ignorable:
                 continue
             return error
