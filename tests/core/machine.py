@@ -186,8 +186,6 @@ class Machine(Truth):
         self.faults: list[Fault] = []
         #: What an old leader had sent when it lost the Lease, and may still take effect.
         self.stragglers: list[Write] = []
-        #: kube-scheduler runs.
-        self.scheduling = True
         self.replicas = [Replica(f"r{i}", self, rules) for i in range(replicas)]
         for replica in self.replicas:
             replica.turn(e.Synced())
@@ -286,7 +284,7 @@ class Machine(Truth):
             if events or due:
                 replica.turn(*events)
                 busy = True
-        for place in sorted(self.scheduler.active, key=str) if self.scheduling else ():
+        for place in self.scheduler.ready():
             self.scheduler.cycle(place)
             busy = True
         return busy
@@ -310,10 +308,14 @@ class Machine(Truth):
 def place_of(raw: Raw) -> Place:
     """Where a pod or node of the API server is."""
     meta = raw["metadata"]
-    return (PODS, meta["namespace"], meta["name"]) if "containers" in raw["spec"] else (
-        NODES,
-        "",
-        meta["name"],
+    return (
+        (PODS, meta["namespace"], meta["name"])
+        if "containers" in raw["spec"]
+        else (
+            NODES,
+            "",
+            meta["name"],
+        )
     )
 
 

@@ -50,6 +50,21 @@ class Checks:
     def before(self, event: e.Event) -> None:
         """An event is about to be applied."""
         match event:
+            case e.PodSeen() | e.PodGone() | e.GroupSeen() | e.GroupGone():
+                self._shown(event)
+            case e.BindAsked(token, _, _, uid, node):
+                self.open[token] = (uid, node)
+            case e.BindAbandoned(token):
+                if token in self.open:
+                    self.closing[token] = self.open.pop(token)
+            case e.Done():
+                self._done(event)
+            case e.LeaderLost() | e.LeaderGained():
+                self.binds.clear()
+                self.creating.clear()
+
+    def _shown(self, event: e.Event) -> None:
+        match event:
             case e.PodSeen(pod):
                 self.pods[pod.metadata.namespace, pod.metadata.name] = pod
             case e.PodGone(namespace, name, uid):
@@ -60,25 +75,19 @@ class Checks:
                 key = GroupKey(resource, group.metadata.namespace, group.metadata.name)
                 self.groups[key] = group
             case e.GroupGone(resource, namespace, name, uid):
-                known = self.groups.get(GroupKey(resource, namespace, name))
-                if known is not None and known.metadata.uid == uid:
-                    del self.groups[GroupKey(resource, namespace, name)]
-            case e.BindAsked(token, _, _, uid, node):
-                self.open[token] = (uid, node)
-            case e.BindAbandoned(token):
-                if token in self.open:
-                    self.closing[token] = self.open.pop(token)
-            case e.Done(id_, code, object=made):
-                if id_ in self.creating and 200 <= code < 300:
-                    pod = convert(made, o.Pod)
-                    self.pods.setdefault((pod.metadata.namespace, pod.metadata.name), pod)
-                bind = self.binds.get(id_)
-                if bind is not None and not 200 <= code < 300:
-                    del self.binds[id_]
-                    self.failed.add(bind.uid)
-            case e.LeaderLost() | e.LeaderGained():
-                self.binds.clear()
-                self.creating.clear()
+                key = GroupKey(resource, namespace, name)
+                if key in self.groups and self.groups[key].metadata.uid == uid:
+                    del self.groups[key]
+
+    def _done(self, done: e.Done) -> None:
+        if done.id in self.creating and done.ok:
+            pod = convert(done.object, o.Pod)
+            self.pods.setdefault((pod.metadata.namespace, pod.metadata.name), pod)
+        bind = self.binds.get(done.id)
+        if bind is not None and not done.ok:
+            self.failed.add(bind.uid)
+            if done.code or done.reason == "NotLeader":
+                del self.binds[done.id]  # else nobody knows whether it took effect
 
     def after(self, events: tuple[e.Event, ...], commands: list[c.Command]) -> None:
         """The turn is over; nothing of it has been carried out yet."""
@@ -119,8 +128,9 @@ class Checks:
         shown = self.left | self.pods
         pod = shown[bind.namespace, bind.name]
         claim = membership(pod)
-        if not isinstance(claim, Membership):
-            return
+        again = sum(each.uid == bind.uid for each in self.binds.values()) > 1
+        if again or not isinstance(claim, Membership):
+            return  # one that may have taken effect already is asked about again
         group = self.groups.get(claim.key)
         assert group is not None, f"{bind.name} bound without its PodGroup"
         sent = {each.uid for each in self.binds.values()}
@@ -202,7 +212,10 @@ class Checks:
             return
         if any(m.fault or m.foreign_gates for m in members) or gang.min_task_member:
             return
-        if gang.priority_class and machine.api.get(PRIORITY_CLASSES, gang.priority_class, "") is None:
+        if (
+            gang.priority_class
+            and machine.api.get(PRIORITY_CLASSES, gang.priority_class, "") is None
+        ):
             return
         if gang.min_resources:
             return

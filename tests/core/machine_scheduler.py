@@ -48,6 +48,8 @@ class Scheduler:
         self.assumed: dict[str, str] = {}
         self.open: dict[int, OpenBind] = {}
         self.hidden: set[tuple[int, str]] = set()
+        #: Names of pods that it does not come to.
+        self.held_back: set[str] = set()
         self._tokens = 0
         self._writing = False
         api.watchers.append(self.saw)
@@ -160,14 +162,20 @@ class Scheduler:
             return False
         scores = replica.view.prioritize(pod, answer.passed)
         node = max(zip(scores, answer.passed, strict=True))[1]
-        self._tokens += 1
-        uid = pod.metadata.uid
-        self.assumed[uid] = node
-        bind = OpenBind(place, uid, node, self.api.clock(), replica)
-        self.open[self._tokens] = bind
-        asked = e.BindAsked(self._tokens, place[1], place[2], uid, node)
-        replica.inbox.append(asked)
+        self.ask_to_bind(replica, place, pod.metadata.uid, node)
         return True
+
+    def ask_to_bind(self, replica: Replica, place: Place, uid: str, node: str) -> None:
+        """Call /bind."""
+        self._tokens += 1
+        self.assumed[uid] = node
+        self.open[self._tokens] = OpenBind(place, uid, node, self.api.clock(), replica)
+        replica.inbox.append(e.BindAsked(self._tokens, place[1], place[2], uid, node))
+
+    def ready(self) -> list[Place]:
+        """Pods that it may cycle next, in a stable order."""
+        ready = (place for place in self.active if place[2] not in self.held_back)
+        return sorted(ready, key=str)
 
     def _over(self, bind: OpenBind, error: str) -> None:
         self.assumed.pop(bind.uid, None)

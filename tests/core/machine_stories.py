@@ -11,7 +11,7 @@ from extender.core.gang import Gang
 from extender.core.groups import ROLLBACK_ANNOTATION
 from extender.core.identity import GroupKey
 from tests.builders import GPU
-from tests.core.machine import RULES, Machine
+from tests.core.machine import RULES, Machine, Replica
 from tests.core.machine_api import Raw, ended
 
 VOLCANO = "scheduling.k8s.io/group-name"
@@ -67,7 +67,9 @@ def job(m: Machine, name: str, workers: int, *, gpus: int = 1, **spec: Any) -> N
         roles["Worker"] = {**role, "replicas": workers - 1}
     body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
     meta = {"name": name, "namespace": "default"}
-    m.api.put(PYTORCH_JOBS, body | {"metadata": meta, "spec": {"pytorchReplicaSpecs": roles} | spec})
+    m.api.put(
+        PYTORCH_JOBS, body | {"metadata": meta, "spec": {"pytorchReplicaSpecs": roles} | spec}
+    )
 
 
 def foreign(m: Machine, name: str, on: str, gpus: int = 1) -> None:
@@ -96,7 +98,7 @@ class Chaos:
         self.m = Machine(RULES, replicas=2 if faulty else 1)
         self.faulty = faulty
         self.made = 0
-        nodes(self.m, self.rng.randint(2, 4), self.rng.choice((1, 2, 4)))
+        nodes(self.m, self.rng.randint(3, 5), self.rng.choice((1, 2, 4)))
 
     def run(self, steps: int) -> Machine:
         """So many random steps, then rest, then judge."""
@@ -104,10 +106,12 @@ class Chaos:
         usual += [self.cycle] * 25 + [self.wait] * 6 + [self.arrive] * 4 + [self.end] * 2
         usual += [self.kubelet] * 2
         rare = [self.remove_pod, self.cordon, self.lose_node, self.outsider, self.regroup]
-        rare += [self.fail_over, self.hide, self.break_call, self.shrink]
+        rare += [self.fail_over, self.hide, self.break_call, self.shrink, self.touch]
         actions = usual + rare if self.faulty else usual
         for _ in range(steps):
             self.rng.choice(actions)()
+            if self.m.leader is None and self.rng.random() < 0.1:
+                self.fail_over()
         if self.m.leader is None:
             self.m.gain(self.m.replicas[0])
         self.m.rest()
@@ -116,9 +120,13 @@ class Chaos:
 
     # -- what is under way
 
+    def _replica(self, *, has: str) -> Replica | None:
+        """A replica that has something of this kind."""
+        found = [replica for replica in self.m.replicas if getattr(replica, has)]
+        return self.rng.choice(found) if found else None
+
     def deliver(self) -> None:
-        replica = self.rng.choice(self.m.replicas)
-        if replica.backlog:
+        if replica := self._replica(has="backlog"):
             place = self.rng.choice(sorted(replica.backlog, key=str))
             replica.deliver(place, self.rng.randint(1, 3))
 
@@ -137,19 +145,17 @@ class Chaos:
         return self.rng.choice(("lost", "unsent", "409", "403", "422", "404", "500"))
 
     def reply(self) -> None:
-        replica = self.rng.choice(self.m.replicas)
-        if replica.replies:
+        if replica := self._replica(has="replies"):
             replica.turn(replica.replies.pop(self.rng.randrange(len(replica.replies))))
 
     def call(self) -> None:
-        replica = self.rng.choice(self.m.replicas)
-        if replica.inbox:
+        if replica := self._replica(has="inbox"):
             replica.turn(replica.inbox.popleft())
 
     def cycle(self) -> None:
         scheduler = self.m.scheduler
-        if scheduler.active:
-            scheduler.cycle(self.rng.choice(sorted(scheduler.active, key=str)))
+        if ready := scheduler.ready():
+            scheduler.cycle(self.rng.choice(ready))
 
     def wait(self) -> None:
         self.m.advance(self.rng.choice((0.1, 0.5, 1.0, 3.0)))
@@ -228,9 +234,7 @@ class Chaos:
             foreign(self.m, f"x{self.made}", name)
 
     def regroup(self) -> None:
-        groups = sorted(
-            (p for p, raw in self.m.api.objects.items() if _own(p, raw)), key=str
-        )
+        groups = sorted((p for p, raw in self.m.api.objects.items() if _own(p, raw)), key=str)
         if groups:
             place = self.rng.choice(groups)
             least = self.m.api.objects[place]["spec"]["minMember"]
@@ -246,6 +250,13 @@ class Chaos:
     def hide(self) -> None:
         if self.rng.random() < 0.3:
             self.m.scheduler.hidden.add((self.rng.choice((1, 2)), self._node()))
+
+    def touch(self) -> None:
+        """Somebody changes a pod, so that its version is another."""
+        if pods := self.m.api.pods():
+            name = self.rng.choice(pods)["metadata"]["name"]
+            labels = {"touched": str(self.rng.randrange(1_000_000))}
+            self.m.api.change((PODS, "default", name), metadata={"annotations": labels})
 
     def break_call(self) -> None:
         if self.m.scheduler.open:

@@ -89,7 +89,7 @@ class Teller:
         place = (PYTORCH_JOBS, "default", given["name"])
         box = {"name": given["container"], "image": "train"}
         spec = {"template": {"spec": {"containers": [box]}}}
-        roles = {role: spec for role in ("Master", "Worker")}
+        roles = dict.fromkeys(("Master", "Worker"), spec)
         self.m.api.change(place, spec={"pytorchReplicaSpecs": roles})
 
     def plain(self, given: dict[str, Any]) -> None:
@@ -133,8 +133,22 @@ class Teller:
         """Commands go well from here on, held ones too."""
         self.m.faults.clear()
 
-    def scheduler(self, on: bool) -> None:  # noqa: FBT001 - a row of a table, not an API
-        self.m.scheduling = on
+    def hold_back(self, pod: str) -> None:
+        """Kube-scheduler does not come to this pod."""
+        self.m.scheduler.held_back.add(pod)
+
+    def let_go(self, pod: str) -> None:
+        self.m.scheduler.held_back.discard(pod)
+
+    def ask_again(self, pod: str) -> None:
+        """A second /bind for a pod whose first one is still open."""
+        bind = next(b for b in self.m.scheduler.open.values() if b.place[2] == pod)
+        self.m.scheduler.ask_to_bind(bind.replica, bind.place, bind.uid, bind.node)
+
+    def bind_elsewhere(self, given: dict[str, str]) -> None:
+        """Somebody else binds a member."""
+        spec, status = {"nodeName": given["node"]}, {"phase": "Running"}
+        self.m.api.change((PODS, "default", given["pod"]), spec=spec, status=status)
 
     def hide(self, given: dict[str, Any]) -> None:
         """A constraint that Muster does not model."""
@@ -208,8 +222,9 @@ class Teller:
 
     def order(self, prefixes: list[str]) -> None:
         """In which order gangs were bound."""
-        first = [next(i for i, n in enumerate(self.m.binding_order) if n.startswith(p)) for p in
-                 prefixes]
+        first = [
+            next(i for i, n in enumerate(self.m.binding_order) if n.startswith(p)) for p in prefixes
+        ]
         assert first == sorted(first), self.m.binding_order
 
     def reason(self, given: dict[str, str]) -> None:
