@@ -15,11 +15,13 @@ from extender.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
-FOLDERS = ("crds", "base", "admission")
+FOLDERS = ("crds", "base", "admission", "scheduler")
 FILES = sorted(
     path
     for path in MANIFESTS.rglob("*.yaml")
     if path.name != "kustomization.yaml" and path != MANIFESTS / "base/muster.yaml"
+    # The second kube-scheduler: tests/manifests/test_scheduler.py.
+    if path.parent.name != "scheduler"
 )
 
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]
