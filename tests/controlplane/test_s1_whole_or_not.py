@@ -18,7 +18,7 @@ async def test_four_workers_wait_for_the_fourth_node(world: World, muster: Servi
     group = await world.until_object(
         api.VOLCANO_GROUPS,
         "train",
-        lambda g: any(c["status"] == "True" for c in g.get("status", {}).get("conditions", ())),
+        lambda g: any("3 of 4" in c["message"] for c in g.get("status", {}).get("conditions", ())),
         "the condition Unschedulable",
     )
     (condition,) = group["status"]["conditions"]
