@@ -245,7 +245,8 @@ def settle(s: State, gang: Gang, now: float) -> None:
     """Let time do its part: tell released members again, give up, roll back."""
     if gang.stage == Stage.WRITING:
         return
-    if gang.satisfied() and gang.stage != Stage.WAITING:
+    if gang.satisfied() and (gang.stage != Stage.WAITING or not gang.was_whole):
+        # Also one that a former leader completed, and did not live to write down.
         releasing.finish(s, gang)
     _step_back(gang)
     if gang.count(Member.WANTED) and any(m.node for m in gang.members.values()):

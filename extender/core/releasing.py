@@ -12,7 +12,7 @@ from extender.core import commands as c
 from extender.core.api import GANG_PLANS, PODS
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
-from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.ingest import GATE, PLAN_ANNOTATION, WAKE_ANNOTATION, version
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
@@ -26,6 +26,9 @@ def begin(s: State, gang: Gang, now: float) -> None:
     waits for them, and their nomination (or pin) is itself written before they can be bound.
     """
     gang.progress_at = now
+    if not any(m.state in PLACED and not m.deleting for m in gang.members.values()):
+        # Nobody is left of its earlier life: what is bound now is rolled back as a first commit is.
+        gang.was_whole = False
     if gang.satisfied():
         release(s, gang, now)
         return
@@ -312,17 +315,25 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
             s.delete_pod(gang, slot)
         return
     gang.move(slot, Member.WANTED)
-    if done.code == 409:
+    refusal = refuse(Code.ADMISSION, pod=slot.name, message=done.message)
+    if gang.satisfied():
+        # The gang runs without it: asked again after a pause.
+        withdraw(s, gang, slot, "", now)
+        gang.move(slot, Member.WANTED)
+        _tell_job(s, gang, refusal)
+    elif done.code == 409:
         # Its own, of a create whose answer was lost: the watch will show it. Or a namesake that is
         # not the job's: asked again after a pause, until it is gone.
-        if gang.satisfied():
-            withdraw(s, gang, slot, "", now)
-            gang.move(slot, Member.WANTED)
-        else:
-            abort(s, gang, f"a pod {slot.name} exists already", now)
-        return
-    if gang.stage != Stage.WAITING or not node:
-        fail(s, gang, refuse(Code.ADMISSION, pod=slot.name, message=done.message), now)
+        abort(s, gang, f"a pod {slot.name} exists already", now)
+    elif gang.stage != Stage.WAITING or not node:
+        fail(s, gang, refusal, now)
+
+
+def _tell_job(s: State, gang: Gang, refusal: Refusal) -> None:
+    job = s.jobs.get(gang.job) if gang.job else None
+    if job is not None:
+        reason, words = str(refusal.code), refusal.render()
+        s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", reason, words)
 
 
 def fail(s: State, gang: Gang, refusal: Refusal, now: float) -> None:
@@ -337,6 +348,8 @@ def fail(s: State, gang: Gang, refusal: Refusal, now: float) -> None:
     job = s.jobs.get(gang.job) if gang.job else None
     if job is not None:
         job.admitted.clear()
+    # Pods made only to be seen are no attempt, but their refusals wait longer and longer, too.
+    gang.attempt += gang.stage == Stage.WAITING
     abort(s, gang, refusal.render(), now)
     gang.refusal = refusal
 

@@ -1,0 +1,96 @@
+"""What a gang is owed depends on whether it has been whole in this life."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from extender.core import commands as c
+from extender.core.api import PODS, Resource
+from tests.core import machine_stories as do
+from tests.core.machine import Fault, Machine, Replica
+
+#: minMember of a job of three whose last worker is beyond it.
+ELASTIC = {"schedulingPolicy": {"minAvailable": 2}}
+
+
+def sent(replica: Replica) -> Counter[tuple[str, Resource]]:
+    """Counts, from here on, what a replica writes: by verb and resource."""
+    counts: Counter[tuple[str, Resource]] = Counter()
+    take = replica._take
+
+    def counted(command: c.Command) -> None:
+        if isinstance(command, c.Create | c.Delete):
+            counts[type(command).__name__, command.resource] += 1
+        take(command)
+
+    replica._take = counted  # type: ignore[method-assign]
+    return counts
+
+
+def leader(m: Machine) -> Replica:
+    assert m.leader is not None
+    return m.leader
+
+
+def test_a_replacement_that_admission_refuses_is_asked_for_at_intervals() -> None:
+    m = Machine()
+    do.nodes(m, 4)
+    do.job(m, "j", 3, runPolicy=ELASTIC)
+    m.rest(20)
+    assert len(m.bound()) == 3
+    counts = sent(leader(m))
+    m.api.admission = lambda body: "exceeded quota"
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest(60)
+    m.finish()
+    assert 1 < counts["Create", PODS] <= 60 / m.rules.retry_seconds_max + 1
+    words = [n.message for n in leader(m).notices if n.resource.kind == "PyTorchJob"]
+    assert [text for text in words if "exceeded quota" in text]
+    m.api.admission = lambda body: ""
+    m.rest(60)
+    assert len(m.bound()) == 3
+
+
+def test_pods_shown_to_autoscalers_and_refused_are_not_made_and_deleted_all_the_time() -> None:
+    m = Machine()
+    do.nodes(m, 1)
+    do.job(m, "j", 3)
+    m.api.admission = lambda body: "exceeded quota" if len(m.api.pods()) >= 2 else ""
+    counts = sent(leader(m))
+    m.rest(200)
+    m.finish()
+    assert 1 < counts["Delete", PODS] <= 2 * (200 / m.rules.retry_seconds_max + 5)
+
+
+def test_a_commit_after_all_members_were_lost_is_whole_or_rolled_back_again() -> None:
+    m = Machine()
+    do.nodes(m, 3)
+    do.gang(m, "g", 3, delete=True)
+    m.rest(20)
+    assert len(m.bound()) == 3
+    for i in range(3):
+        m.api.delete((PODS, "default", f"g-{i}"))
+    m.rest(10)
+    m.faults.append(Fault("403", "Bind", "Pod", "g-2"))
+    for i in range(3):
+        do.pod(m, f"g-{i}", "g")
+    m.rest(100)
+    assert not m.bound()
+
+
+def test_a_gang_that_was_whole_before_a_takeover_is_not_rolled_back_for_one_lost_member() -> None:
+    m = Machine(replicas=2)
+    do.nodes(m, 4)
+    # It is whole, and its record does not say so: the leader dies in between.
+    m.faults.append(Fault("unsent", "Patch", "GangPlan"))
+    do.gang(m, "g", 3, delete=True)
+    m.rest(20)
+    assert do.plan_of(m, "g")["spec"]["state"] == "Planned"
+    m.faults.clear()
+    m.lose()
+    m.gain(m.replicas[1])
+    m.rest(20)
+    assert do.plan_of(m, "g")["spec"]["state"] == "Done"
+    m.api.delete((PODS, "default", "g-0"))
+    m.rest(60)
+    assert set(m.bound()) == {"g-1", "g-2"}
