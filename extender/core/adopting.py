@@ -95,7 +95,7 @@ def _reset(s: State, gang: Gang, why: str) -> None:
             slot.deleting = False
     gang.stage = Stage.WAITING
     gang.record_in_flight = gang.status_in_flight = False
-    gang.not_before = 0.0
+    gang.not_before = gang.record_again_at = 0.0
     gang.refused_at = -1
     gang.dirty = True
 

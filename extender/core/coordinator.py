@@ -7,6 +7,7 @@ equal commands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from extender.core import commands as c
@@ -61,7 +62,7 @@ def _step(s: State, now: float) -> None:
         if s.touched:
             committing.check_rows(s, gang, now)
         committing.settle(s, gang, now)
-        _record(s, gang)
+        _record(s, gang, now)
     placing.plan_pass(s, now)
     for gang in s.gangs.values():
         placing.keep_whole(s, gang)
@@ -110,23 +111,23 @@ def _concerned(gang: Gang) -> bool:
     )
 
 
-def _record(s: State, gang: Gang) -> None:
+def _record(s: State, gang: Gang, now: float) -> None:
     """Make a record for a group that only labels or annotations name."""
-    if gang.uid or gang.claim is None or gang.record_wanted:
+    if gang.uid or gang.claim is None or not gang.members or now < gang.record_again_at:
         return
     body = groups.wanted_record(gang.key, gang.claim)
     if isinstance(body, Refusal):
         gang.fault = body
         return
-    gang.record_wanted = True
+    gang.record_again_at = math.inf
 
     def then(done: e.Done, now: float) -> None:
-        gang.record_wanted = False
+        # One that exists already (409) is shown by the watch, unless it cannot be read.
+        gang.record_again_at = now + s.rules.retry_seconds_max
+        s.send(c.WakeAt(gang.record_again_at))
         if not done.ok and done.code != 409:
-            why = f"its PodGroup could not be made: {done.code} {done.message}"
-            gang.fault = refuse(Code.BACK_OFF, attempt=0, why=why)
-            gang.not_before = now + s.rules.retry_seconds_max
-            s.send(c.WakeAt(gang.not_before))
+            gang.fault = refuse(Code.GROUP_REFUSED, name=str(gang.key), message=done.message)
+            gang.dirty = True
 
     ns = gang.key.namespace
     s.send(c.Create(s.next_id(then), c.Lane.PLAN, VOLCANO_GROUPS, ns, body))

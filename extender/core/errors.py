@@ -35,7 +35,7 @@ class InvalidObject(MusterError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         """Keep the three parts so that events, conditions and ``muster check`` can show each."""
-        super().__init__(f"{field}: {_short(value)} is not allowed: {allowed}")
+        super().__init__(f"{field}: {brief(value)} is not allowed: {allowed}")
         self.field = field
         self.value = value
         self.allowed = allowed
@@ -77,6 +77,7 @@ class InvariantViolated(MusterError):
         self.invariant = invariant
 
 
-def _short(value: object) -> str:
+def brief(value: object) -> str:
+    """The value as people are shown it: its beginning, where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -162,8 +162,8 @@ class Gang:
     report_again_at: float | None = None
     status_in_flight: bool = False
     record_in_flight: bool = False
-    #: A PodGroup is being made for a group that had none.
-    record_wanted: bool = False
+    #: When a PodGroup is made (again) for a group that has none: not while one is being made.
+    record_again_at: float = 0.0
 
     def move(self, slot: Slot, state: Member) -> None:
         """Change a member's state; the counts follow, so that a barrier costs O(tasks)."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS, Resource
+from extender.core.errors import QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
+from extender.core.quantity import count, milli, whole
 from extender.core.reasons import Code, Refusal, refuse
+from extender.core.resources import CPU
 from extender.core.state import State
 from extender.core.times import seconds
 
@@ -25,6 +28,7 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     gang = s.gang(key)
     if gang.uid and gang.uid != meta.uid:
         forget_record(s, gang)
+        gang = s.gang(key)
     gang.uid = meta.uid
     gang.created = seconds(meta.creation_timestamp)
     gang.may_delete = meta.annotations.get(ROLLBACK_ANNOTATION) == "delete"
@@ -41,6 +45,9 @@ def group_gone(s: State, event: e.GroupGone) -> None:
     """A group's record was deleted: its members wait for one, or go their way."""
     gang = s.gangs.get(GroupKey(event.resource, event.namespace, event.name))
     if gang is not None and gang.uid == event.uid:
+        if gang.job in s.jobs:
+            # Its PodGroup is made again if it is still wanted.
+            s.jobs[gang.job].dirty = True
         forget_record(s, gang)
         s.forget_notices(event.uid)
 
@@ -58,6 +65,7 @@ def forget_record(s: State, gang: Gang) -> None:
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
     fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
+    fresh.claim = gang.claim
     s.gangs[gang.key] = fresh
     for slot in fresh.members.values():
         s.slots[gang.key.namespace, slot.name] = (fresh, slot)
@@ -81,11 +89,12 @@ def unknown_priority(s: State, gang: Gang) -> Refusal | None:
 def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
     """The record to make for a group that exists by label or annotation alone."""
     text = claim.min_available or ""
-    if not text.isdecimal() or int(text) < 1:
+    least = count(text)
+    if not least:
         return refuse(
             Code.INVALID,
             field="min-available",
-            value=repr(text),
+            value=brief(text),
             allowed="a whole number of at least 1",
         )
     return {
@@ -96,7 +105,7 @@ def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
             "namespace": key.namespace,
             "annotations": {MADE_FOR_ANNOTATION: "labels"},
         },
-        "spec": {"minMember": int(text)},
+        "spec": {"minMember": least},
     }
 
 
@@ -109,6 +118,11 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
         gang.priority = group.spec.priority or 0
         least = policy.gang.min_count if policy.gang else 1
         return _set_min(gang, "spec.schedulingPolicy.gang.minCount", least)
+    for name, quantity in sorted(group.spec.min_resources.items()):
+        try:
+            milli(quantity) if name == CPU else whole(quantity)
+        except QuantityError as error:
+            return _not_allowed(f"spec.minResources[{name}]", error.value, error.allowed)
     gang.min_resources = dict(group.spec.min_resources)
     if isinstance(group, o.VolcanoGroup):
         gang.queue = group.spec.queue
@@ -127,14 +141,19 @@ def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:
 
 
 def _not_allowed(field: str, value: object, allowed: str) -> Refusal:
-    return refuse(Code.INVALID, field=field, value=str(value), allowed=allowed)
+    return refuse(
+        Code.INVALID,
+        field=field,
+        value=brief(value) if isinstance(value, str) else str(value),
+        allowed=allowed,
+    )
 
 
 def _timeout(meta: o.Meta, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> float | None:
     if isinstance(group, o.SigsGroup) and group.spec.schedule_timeout_seconds:
         return float(group.spec.schedule_timeout_seconds)
     text = meta.annotations.get(TIMEOUT_ANNOTATION, "")
-    return float(text) if text.isdecimal() and int(text) > 0 else None
+    return float(count(text) or 0) or None
 
 
 def _job(s: State, meta: o.Meta) -> tuple[Resource, str, str] | None:

@@ -41,6 +41,8 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     _tell_job(s, pod)
     if isinstance(claim, Refusal):
         fault, claim = claim, None
+    if meta.uid in s.foreign and (claim is None or s.foreign[meta.uid][0] != claim.key):
+        _forget_foreign(s, meta.uid)
     if claim is None:
         if fault is not None and pod.spec.scheduler_name in s.rules.scheduler_names:
             _fault(s, meta, fault)

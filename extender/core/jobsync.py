@@ -28,6 +28,8 @@ from extender.core.state import Job, State
 
 #: How long a refused dry run is believed (quota may have been freed since).
 ADMISSION_SECONDS = 10.0
+#: How long a job rests after a write of its status, annotations or deletions was refused.
+REFUSED_SECONDS = 5.0
 #: A pass takes 10 µs a pod, and each pod has some five events in a life: a job of more pods than
 #: this rests between two passes, the longer the larger it is (seconds a pod, and at most).
 SMALL_JOB = 64
@@ -297,9 +299,20 @@ def _delete(s: State, job: Job, resource: Any, name: str, uid: str) -> None:
 
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
-        job.dirty = job.dirty or not done.ok
+        if done.code == 404:
+            job.services.discard("" if resource == PODS else name)
+        elif not done.ok:
+            _refused(s, job, now)
 
     s.send(c.Delete(s.next_id(then), c.Lane.JOB, resource, job.namespace, name, uid))
+
+
+def _refused(s: State, job: Job, now: float) -> None:
+    """A write that the API server does not take would be given again at once, for ever."""
+    s.count("job_writes_refused")
+    job.dirty = True
+    job.rest_until = max(job.rest_until, now + REFUSED_SECONDS)
+    s.send(c.WakeAt(job.rest_until))
 
 
 def _annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
@@ -314,6 +327,8 @@ def _annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
         job.dirty = True
         if done.ok and done.object is not None:
             job.raw = done.object
+        else:
+            _refused(s, job, now)
 
     body = {"metadata": {"uid": job.uid, "annotations": annotations}}
     id_ = s.next_id(then)
@@ -329,9 +344,11 @@ def _status(s: State, job: Job, status: Manifest) -> None:
 
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
+        job.dirty = True
         if done.ok and done.object is not None:
             job.raw = done.object
-        job.dirty = True
+        else:
+            _refused(s, job, now)
 
     body = {"metadata": {"uid": job.uid}, "status": status}
     id_ = s.next_id(then)

@@ -16,6 +16,10 @@ from extender.core.objects import Quantity
 #: The largest value that the API keeps.
 LIMIT = 2**63 - 1
 NANO = 10**9
+#: The largest int32: what the API's own counts and seconds can be.
+COUNT_LIMIT = 2**31 - 1
+#: Longer text is not even read: int() itself refuses thousands of digits.
+_COUNT_DIGITS = 64
 
 _ALLOWED = "a number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent"
 _FORM = re.compile(
@@ -69,6 +73,13 @@ def milli(text: Quantity) -> int:
 def whole(text: Quantity) -> int:
     """The value in whole units, rounded up (Quantity.Value)."""
     return _round_up(parse(text))
+
+
+def count(text: str) -> int | None:
+    """A whole number that people wrote as text, where a field of type int32 could hold it."""
+    digits = text if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else ""
+    value = int(digits) if digits else COUNT_LIMIT + 1
+    return value if value <= COUNT_LIMIT else None
 
 
 def _round_up(value: Fraction) -> int:

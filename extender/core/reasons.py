@@ -39,6 +39,7 @@ class Code(StrEnum):
     MIN_RESOURCES = "MinResourcesNotFree"
     BEHIND = "PlannedBehind"
     NO_GROUP = "PodGroupMissing"
+    GROUP_REFUSED = "PodGroupRefused"
     FOREIGN_SCHEDULER = "MemberOfAnotherScheduler"
     CLAIMED_TWICE = "PodClaimedTwice"
     INVALID = "InvalidObject"
@@ -78,6 +79,7 @@ _TEXT: dict[Code, str] = {
     Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
     Code.BEHIND: "fits, but {other} goes first",
     Code.NO_GROUP: "PodGroup {name} does not exist",
+    Code.GROUP_REFUSED: "the API server refuses to make PodGroup {name}: {message}",
     Code.FOREIGN_SCHEDULER: (
         "pod {pod} names scheduler {scheduler}, which does not carry Muster's extender"
         " (those that do: {allowed})"

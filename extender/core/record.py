@@ -47,7 +47,8 @@ class PlanRecord(Struct, frozen=True):
 def record_name(key: GroupKey) -> str:
     """A stable object name; kinds that share a group name do not share a plan."""
     digest = zlib.crc32(f"{key.resource.group}/{key.name}".encode())
-    return f"{key.name[:240]}-{digest:08x}"
+    # What is cut off may leave a dot or a dash at the end, which no part of a name may begin with.
+    return f"{key.name[:240].rstrip('.-')}-{digest:08x}"
 
 
 def encode(plan: PlanRecord) -> Manifest:

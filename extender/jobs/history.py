@@ -16,6 +16,7 @@ from extender.core.api import MUSTER_GROUP
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.core.objects import Labels, Pod
+from extender.core.quantity import count as read_count
 
 HISTORY: Final = f"{MUSTER_GROUP}/replica-history"
 #: On a pod: how often its replica had restarted before the pod was made.
@@ -103,7 +104,7 @@ def restarts_of(pod: Pod) -> int:
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     failed = pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp
     return (
-        (int(inherited) if inherited.isascii() and inherited.isdigit() else 0)
+        (read_count(inherited) or 0)
         + sum(status.restart_count for status in statuses)
         + int(failed)
     )

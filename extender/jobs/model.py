@@ -15,6 +15,8 @@ from extender.core.framework import Replica
 from extender.core.objects import Labels, Manifest
 from extender.jobs import fields
 
+#: As many members as one plan's record holds within the API server's limit of an object.
+MOST_REPLICAS: Final = 10_000
 #: A Service is named as the pod of its replica, and a Service's name is a DNS-1035 label.
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -161,6 +163,12 @@ def read(job: Manifest, facts: KindFacts) -> TrainingJob:
             "spec.runPolicy.schedulingPolicy.minAvailable",
             policy.min_available,
             f"at most the number of replicas ({read_job.total})",
+        )
+    if read_job.total > MOST_REPLICAS:
+        raise InvalidObject(
+            f"spec.{facts.specs_key}",
+            read_job.total,
+            f"at most {MOST_REPLICAS} replicas in all",
         )
     for role in roles:
         name = read_job.pod_name(role.name, role.replicas - 1)

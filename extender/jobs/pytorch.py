@@ -12,6 +12,7 @@ from extender.core.api import PYTORCH_JOBS
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.core.objects import Manifest
+from extender.core.quantity import count
 from extender.jobs import fields
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import KindFacts, Role, TrainingJob
@@ -101,7 +102,8 @@ def _env_of_master(job: TrainingJob, master: Role, replica: Replica) -> dict[str
 def _processes(job: TrainingJob) -> int:
     """Processes per replica where spec.nprocPerNode is a number; its words count as 1."""
     nproc = str(job.spec.get("nprocPerNode", ""))
-    return int(nproc) if nproc.isascii() and nproc.isdigit() else 1
+    number = count(nproc)
+    return 1 if number is None else number
 
 
 def _env_of_elastic(job: TrainingJob, elastic: Manifest) -> dict[str, str]:

@@ -1,0 +1,157 @@
+"""Attacks on the gang machine: input that nobody means, and people who change their mind half way.
+
+Each is the smallest case of a fault that was found by attacking a running Muster.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from extender.core.api import PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
+from extender.core.groups import TIMEOUT_ANNOTATION
+from extender.core.identity import GroupKey
+from extender.core.record import record_name
+from tests.core import machine_stories as do
+from tests.core.machine import Fault, Machine
+from tests.core.machine_api import Raw
+
+KOORDINATOR = "gang.scheduling.koordinator.sh"
+#: More digits than int() reads.
+DIGITS = "9" * 5000
+
+
+def labelled(m: Machine, name: str, least: str) -> None:
+    """A pod that names its group and minimum by itself (Koordinator)."""
+    marks = {f"{KOORDINATOR}/name": name, f"{KOORDINATOR}/min-available": least}
+    do.pod(m, f"{name}-0", annotations=marks)
+
+
+def runs_on(m: Machine) -> None:
+    """A gang of the usual kind beside it is placed as ever."""
+    do.gang(m, "neighbour", 2)
+    m.rest(60)
+    assert len(m.bound("neighbour")) == 2
+    m.finish()
+
+
+@pytest.mark.parametrize("least", [DIGITS, "9" * 400, "-1", "0", "", "three", "\u0663", "1e3"])
+def test_a_minimum_that_is_no_count_is_refused(least: str) -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    labelled(m, "odd", least)
+    m.rest(60)
+    assert do.reason(m, "odd") == "InvalidObject"
+    runs_on(m)
+
+
+@pytest.mark.parametrize("seconds", [DIGITS, "9" * 400, "99999999999"])
+def test_a_timeout_that_is_no_time_counts_as_none(seconds: str) -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    marks = {TIMEOUT_ANNOTATION: seconds}
+    body = {"metadata": {"name": "odd", "namespace": "default", "annotations": marks}}
+    m.api.put(VOLCANO_GROUPS, body | {"spec": {"minMember": 3}})
+    do.pod(m, "odd-0", "odd")
+    m.rest(60)
+    assert do.reason(m, "odd") == "NotEnoughPods"
+    assert do.of(m, "odd").timeout is None
+    runs_on(m)
+
+
+@pytest.mark.parametrize("amount", ["-1", "1e99", "1e1.5"])
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_min_resources_that_cannot_be_read_are_refused(resource: str, amount: str) -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "odd", 1, minResources={resource: amount})
+    m.rest(60)
+    assert do.reason(m, "odd") == "InvalidObject"
+    runs_on(m)
+
+
+def test_a_pod_group_that_cannot_be_made_is_not_asked_for_in_a_loop() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    m.faults.append(Fault("422", verb="Create", kind="PodGroup", name="My_Group"))
+    before = m.faults[0].times
+    labelled(m, "My_Group", "1")
+    m.rest(60)
+    assert 2 <= before - m.faults[0].times <= 10
+    assert do.reason(m, "My_Group") == "PodGroupRefused"
+    runs_on(m)
+
+
+def test_a_pod_group_made_for_labels_is_made_again() -> None:
+    m = Machine()
+    labelled(m, "train", "1")
+    m.rest(20)
+    m.api.delete((VOLCANO_GROUPS, "default", "train"))
+    m.rest(20)
+    do.nodes(m, 1)
+    m.rest(60)
+    assert m.bound() == {"train-0": "n0"}
+    m.finish()
+
+
+def test_a_jobs_pod_group_is_made_again() -> None:
+    m = Machine()
+    do.job(m, "ddp", 2)
+    m.rest(20)
+    m.api.delete((VOLCANO_GROUPS, "default", "ddp"))
+    m.rest(20)
+    do.nodes(m, 2)
+    m.rest(60)
+    assert len(m.bound("ddp")) == 2
+    m.finish()
+
+
+@pytest.mark.parametrize("verb", ["Patch", "Delete"])
+def test_a_jobs_write_that_is_refused_is_not_repeated_in_a_loop(verb: str) -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.job(m, "ddp", 2, runPolicy={"cleanPodPolicy": "All"})
+    m.rest(20)
+    kind = "PyTorchJob" if verb == "Patch" else "Pod"
+    m.faults.append(Fault("403", verb=verb, kind=kind))
+    before = m.faults[0].times
+    for name in list(m.bound("ddp")):
+        m.api.change((PODS, "default", name), status={"phase": "Succeeded"})
+    m.rest(30)
+    assert 2 <= before - m.faults[0].times <= 20
+
+
+@pytest.mark.parametrize("name", ["a" * 239 + ".b", "a" * 238 + "-.b" * 3, "a.b", "a" * 253])
+def test_a_plans_name_is_an_object_name(name: str) -> None:
+    found = record_name(GroupKey(VOLCANO_GROUPS, "default", name))
+    part = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    assert re.fullmatch(rf"{part}(\.{part})*", found)
+    assert len(found) <= 253
+    assert found != record_name(GroupKey(SIGS_GROUPS, "default", name))
+
+
+def test_a_foreign_pod_that_leaves_the_group_keeps_it_waiting_no_longer() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "train", 2)
+    do.pod(m, "stray", "train", schedulerName="other")
+    m.rest(20)
+    assert do.reason(m, "train") == "MemberOfAnotherScheduler"
+    m.api.change((PODS, "default", "stray"), metadata={"annotations": {do.VOLCANO: None}})
+    m.rest(20)
+    assert len(m.bound("train")) == 2
+    m.finish()
+
+
+def test_a_job_larger_than_any_plan_is_refused_not_unrolled() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.job(m, "huge", 2_147_483_647)
+    m.rest(20)
+    job: Raw | None = m.api.get(PYTORCH_JOBS, "huge")
+    assert job is not None
+    state = job["status"]["conditions"][-1]
+    assert (state["type"], state["status"]) == ("Invalid", "True")
+    assert "replicas" in state["message"]
+    runs_on(m)
