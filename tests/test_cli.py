@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
 from extender import cli
@@ -28,6 +31,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = sorted((ROOT / "config").glob("scheduler-*.yaml"))
 
 Write = Callable[[str, Any], str]
+
+
+@pytest.fixture(autouse=True)
+def log_of_its_own() -> Iterator[None]:
+    """A command sets up the log of its process, to the stream that the test takes away."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture
@@ -110,6 +123,38 @@ def test_serve_refuses_a_wrong_file(write: Write, content, words, capsys):
 def test_serve_refuses_a_missing_file(capsys):
     assert cli.main(["serve", "--config", "nowhere.yaml"]) == 2
     assert "nowhere.yaml: cannot be read" in capsys.readouterr().err
+
+
+def test_serve_says_which_certificate_is_not_there(write: Write, capsys):
+    tls = {"certFile": "a.crt", "keyFile": "a.key", "clientCAFile": "ca.crt"}
+    section = {
+        "kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")),
+        "listen": {"port": 0},
+        "tls": tls,
+    }
+    assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 2
+    assert "a.crt" in capsys.readouterr().err
+
+
+def test_serve_says_that_its_address_cannot_be_had(write: Write, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        section = {
+            "kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")),
+            "listen": {"port": taken.getsockname()[1]},
+        }
+        assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 1
+    assert "in use" in capsys.readouterr().err
+
+
+def test_serve_refuses_a_kubeconfig_that_is_not_there(write: Write, capsys):
+    section = {"kubeconfig": "nowhere", "listen": {"port": 0}}
+    assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 2
+    assert "kubeconfig nowhere" in capsys.readouterr().err
+
+
+def test_demo_refuses_a_picture_that_it_could_not_write(tmp_path: Path, capsys):
+    assert cli.main(["demo", "--svg", str(tmp_path / "no" / "x.svg")]) == 2
+    assert "is no folder" in capsys.readouterr().err
 
 
 def kubeconfig(server: str) -> dict[str, Any]:

@@ -30,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     from extender.sim.binaries import BuildError
     from extender.sim.realplane import StartError
 
+    if args.svg is not None and not args.svg.resolve().parent.is_dir():
+        say("demo", f"--svg: {args.svg.parent} is no folder")
+        return MISUSE
     log.configure("console", "error")
     try:
         stream = sys.stderr if args.json else sys.stdout
@@ -39,6 +42,9 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     except (BuildError, StartError, OSError) as error:
         say("demo", error)
+        return NO
+    except asyncio.CancelledError:
+        say("demo", "stopped by a fault of the service; see the log")
         return NO
     if args.json:
         answer(result)

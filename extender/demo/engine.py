@@ -138,6 +138,9 @@ def _extenders(url: str) -> list[dict[str, Any]]:
 
 async def _leading(service: Service) -> None:
     """Until the service decides."""
-    async with asyncio.timeout(LEAD_SECONDS):
-        while not service.view.leads():  # noqa: ASYNC110 - it tells nobody when it leads
-            await asyncio.sleep(0.02)
+    try:
+        async with asyncio.timeout(LEAD_SECONDS):
+            while not service.view.leads():  # noqa: ASYNC110 - it tells nobody when it leads
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise TimeoutError(f"the service did not lead within {LEAD_SECONDS:g} s") from None
