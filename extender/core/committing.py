@@ -296,7 +296,7 @@ def _step_back(gang: Gang) -> None:
     """An attempt of which nothing is bound does not commit; one that plans nobody is over."""
     if gang.stage == Stage.COMMITTING and not gang.count(*PLACED, Member.BINDING):
         gang.stage = Stage.RELEASED
-    if gang.stage == Stage.RELEASED and not gang.plans():
+    if (gang.stage == Stage.RELEASED or gang.partial) and not gang.plans():
         gang.stage = Stage.WAITING
 
 
