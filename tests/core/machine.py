@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from copy import deepcopy
 
 import msgspec
 
@@ -138,7 +139,7 @@ class Replica:
         elif outcome != "ok":
             code = int(outcome)
             if isinstance(command, c.Bind) and code == 409:
-                made = self.machine.api.get(PODS, command.name, command.namespace)
+                made = deepcopy(self.machine.api.get(PODS, command.name, command.namespace))
                 code = 409 if made else 404
         message = (made or {}).get("message", "") if code == 403 else ""
         given = made if code < 300 or isinstance(command, c.Bind) else None
