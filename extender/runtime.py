@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -57,6 +58,8 @@ WATCHED = (
 BIND_SLACK = 5.0
 #: Seconds that commands under way may take when the process stops.
 DRAIN_SECONDS = 10.0
+#: Allocations between two collections of the young; the default of 700 is for small programs.
+GC_ALLOCATIONS = 20_000
 #: Seconds between two looks at rotated certificates.
 TLS_RELOAD_SECONDS = 30.0
 
@@ -144,6 +147,7 @@ async def running(
         async def lead() -> None:
             nonlocal ready
             await asyncio.gather(reflectors.synced(), warm)
+            _settle_memory()
             ready = True
             _log.info("ready", **{k: view.state()[k] for k in ("nodes", "pods", "gangs")})
             await elector.run()
@@ -164,6 +168,16 @@ async def running(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _settle_memory() -> None:
+    """What the first lists brought stays: no collection need look at it again and again.
+
+    One of 50,000 objects takes 70 ms, in which nobody is answered.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
 
 
 async def serve_forever(settings: Settings) -> None:

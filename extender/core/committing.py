@@ -170,7 +170,7 @@ def _evict_misfits(s: State, gang: Gang, slots: list[Slot], now: float) -> bool:
             continue
         mark = view.checkpoint()
         view.remove(slot.shape, row)
-        if not view.feasible(slot.shape)[row]:
+        if not view.fits(slot.shape, row):
             misfits.append(slot)
         else:
             view.rollback(mark)

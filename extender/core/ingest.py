@@ -136,7 +136,7 @@ def _shape(s: State, pod: Pod, slot: Slot | None) -> tuple[PodShape | None, Refu
     if slot is not None and slot.state in PLACED and slot.uid == pod.metadata.uid:
         return slot.shape, None
     try:
-        return shape_of(pod, ignore_pin=True), None
+        return s.same(shape_of(pod, ignore_pin=True)), None
     except InvalidObject as error:
         return None, refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed

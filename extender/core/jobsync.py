@@ -180,7 +180,7 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot) -> PodShape | Refusal | N
     mark = (slot.task, _fingerprint(body))
     known = job.admitted.get(mark)
     if known is not None:
-        return _shape(gang, known)
+        return _shape(s, gang, known)
     if ("dryrun", mark[1]) in job.in_flight:
         return None
     job.in_flight.add(("dryrun", mark[1]))
@@ -208,11 +208,11 @@ def _admitted(name: str, done: Done) -> Pod | Refusal:
     return refuse(Code.ADMISSION, pod=name, message=done.message)
 
 
-def _shape(gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:
+def _shape(s: State, gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:
     if isinstance(admitted, Refusal):
         return admitted
     try:
-        shape = shape_of(admitted, ignore_pin=True)
+        shape = s.same(shape_of(admitted, ignore_pin=True))
     except InvalidObject as error:
         return refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed

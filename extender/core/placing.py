@@ -170,13 +170,21 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
     if not chosen:
         # Members beyond the minimum for which there is no room: nothing changes, nothing is written.
         return _no_room_for_more(s, view, gang, ask)
-    for slot, row in chosen:
-        s.assign(gang, slot, view.names[row])
-        assert slot.shape is not None
-        view.place(slot.shape, row)
+    for shape, members in _by_shape(chosen).items():
+        s.assign_all(gang, shape, members)
+        for row, count in Counter(row for _, row in members).items():
+            view.place(shape, row, count)
     s.count("plans")
     releasing.begin(s, gang, now)
     return None
+
+
+def _by_shape(chosen: list[tuple[Slot, int]]) -> dict[PodShape, list[tuple[Slot, int]]]:
+    grouped: dict[PodShape, list[tuple[Slot, int]]] = {}
+    for slot, row in chosen:
+        assert slot.shape is not None
+        grouped.setdefault(slot.shape, []).append((slot, row))
+    return grouped
 
 
 def _no_room_for_more(s: State, view: Snapshot, gang: Gang, ask: Ask) -> Refusal | None:

@@ -156,6 +156,16 @@ class Snapshot:
                 mask &= ~refused
         return mask
 
+    def fits(self, shape: PodShape, row: int) -> bool:
+        """:meth:`feasible` of one row."""
+        request = self.request_vector(shape)
+        asked = request > 0
+        if not self.feasible_static(shape)[row] or (self.free[row] < request)[asked].any():
+            return False
+        return not any(
+            refused[row] for tracker in self.trackers(shape) for _, refused in tracker.refusals()
+        )
+
     def interacts(self, shape: PodShape) -> bool:
         """Whether placing a copy may change where other pods of its gang can go, or the other way
         round, beyond the resources they take.

@@ -6,7 +6,7 @@ committing, jobsync, reporting) are the steps of that loop: functions of (state,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -27,6 +27,10 @@ from extender.core.shape import PodShape
 
 #: What follows a command's result: called with the result and the time it is applied at.
 Then = Callable[[Done, float], None]
+
+
+#: Shapes of which one object is kept.
+KEPT_SHAPES = 4096
 
 
 class Rules(Struct, frozen=True):
@@ -137,6 +141,7 @@ class State:
         self._next_id = 0
         self._awaiting: dict[int, Then] = {}
         self._noticed: dict[tuple[str, str, str], str] = {}
+        self._shapes: dict[PodShape, PodShape] = {}
 
     # -- commands
 
@@ -244,6 +249,21 @@ class State:
         assert slot.shape is not None
         slot.node = node
         self.cluster.reserve(reservation_key(gang, slot), slot.shape, row)
+
+    def assign_all(self, gang: Gang, shape: PodShape, chosen: Sequence[tuple[Slot, int]]) -> None:
+        """:meth:`assign` for members of one shape, onto rows."""
+        names = self.cluster.names
+        for slot, row in chosen:
+            slot.node = names[row]
+        self.cluster.reserve_all(
+            shape, [(reservation_key(gang, slot), row) for slot, row in chosen]
+        )
+
+    def same(self, shape: PodShape) -> PodShape:
+        """One object for equal shapes: as keys they are then told equal without a comparison."""
+        if len(self._shapes) >= KEPT_SHAPES:
+            self._shapes.clear()
+        return self._shapes.setdefault(shape, shape)
 
     def unassign(self, gang: Gang, slot: Slot) -> None:
         """Give up a member's planned node and what is reserved there."""

@@ -88,6 +88,7 @@ class Executor:
         self._clock = clock
         self._concurrency = concurrency
         self._unreserved = max(1, concurrency - concurrency // 4)
+        self._limits = {Lane.BIND: concurrency, Lane.SERVICE: max(1, concurrency // 8)}
         self._patience = patience
         self._events = events
         self._order = 0
@@ -154,10 +155,11 @@ class Executor:
         self._pump()
 
     def _pump(self) -> None:
-        """Start what may be started. Only binds use the last quarter of the slots."""
+        """Start what may be started: the last quarter of the slots is for binds, and Services,
+        which nothing waits for, take an eighth.
+        """
         while self._ready and not self._abandoned:
-            limit = self._concurrency if self._ready[0].lane is Lane.BIND else self._unreserved
-            if len(self._running) >= limit:
+            if len(self._running) >= self._limits.get(self._ready[0].lane, self._unreserved):
                 break
             job = heapq.heappop(self._ready)
             task = asyncio.get_running_loop().create_task(self._try(job))

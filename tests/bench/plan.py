@@ -1,3 +1,104 @@
-HELP = ""
-def arguments(p): pass
-def run(a): return {}
+"""One gang planned by the coordinator: plan_pass with each member's reservation and the record."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from typing import Any
+
+from extender.core import commands as c
+from extender.core import events as e
+from extender.core import objects as o
+from extender.core import placing
+from extender.core.api import GANG_PLANS, VOLCANO_GROUPS
+from extender.core.coordinator import Coordinator
+from extender.core.state import Rules
+from extender.kernels.warm import compile_all
+from extender.settings import Settings
+from tests.builders import node, pod
+
+HELP = "milliseconds to plan a gang on an idle cluster, after warm-up"
+GPUS = 8
+#: Members, nodes.
+CELLS = ("1000x5000", "10000x10000")
+MIXES = ("alike", "roles")
+NOW = 1_800_000_000.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="MEMBERSxNODES")
+    parser.add_argument("--repeat", type=int, default=5)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    compile_all()
+    return {
+        "cells": [
+            _measure(*(int(part) for part in cell.split("x")), mix, args.repeat)
+            for cell in args.cells
+            for mix in MIXES
+        ]
+    }
+
+
+def _measure(members: int, nodes: int, mix: str, repeat: int) -> dict[str, Any]:
+    brain = Coordinator(Rules(), Settings().session(), {})
+    for at in range(nodes):
+        labels = {"topology.kubernetes.io/rack": f"rack-{at // 8}"}
+        brain.apply(e.NodeSeen(node(f"n{at:05}", gpus=GPUS, labels=labels)), NOW)
+    brain.apply(e.Synced(), NOW)
+    brain.apply(e.LeaderGained(1), NOW)
+    brain.step(NOW)
+    took = [_plan(brain, f"g{turn}", members, mix) for turn in range(repeat + 1)]
+    warm = [each[0] for each in took[1:]]
+    return {
+        "members": members,
+        "nodes": nodes,
+        "mix": mix,
+        "plan_ms_median": round(statistics.median(warm), 1),
+        "plan_ms_least": round(min(warm), 1),
+        "plan_ms_first": round(took[0][0], 1),
+        "release_ms_median": round(statistics.median(each[1] for each in took[1:]), 1),
+    }
+
+
+def _plan(brain: Coordinator, name: str, members: int, mix: str) -> tuple[float, float]:
+    """Milliseconds of the plan, and of its release; the gang is gone afterwards."""
+    group = o.VolcanoGroup(
+        metadata=o.Meta(name=name, namespace="default", uid=name),
+        spec=o.VolcanoGroupSpec(min_member=members),
+    )
+    pods = [_member(name, at, mix) for at in range(members)]
+    brain.apply(e.GroupSeen(VOLCANO_GROUPS, group), NOW)
+    for each in pods:
+        brain.apply(e.PodSeen(each), NOW)
+    gc.collect()
+    started = time.perf_counter()
+    placing.plan_pass(brain.state, NOW)
+    planned = time.perf_counter()
+    written = [x for x in brain.state.take() if isinstance(x, c.Create)]
+    assert [x.resource for x in written] == [GANG_PLANS], "the gang was not planned"
+    record = {"metadata": {"uid": f"plan-{name}", "resourceVersion": "1"}}
+    begun = time.perf_counter()
+    brain.apply(e.Done(written[0].id, 201, "", "", record), NOW)
+    released = brain.step(NOW)
+    ended = time.perf_counter()
+    assert sum(isinstance(x, c.Patch) for x in released) >= members, "not all were released"
+    for each in pods:
+        meta = each.metadata
+        brain.apply(e.PodGone(meta.namespace, meta.name, meta.uid), NOW)
+    brain.apply(e.GroupGone(VOLCANO_GROUPS, "default", name, name), NOW)
+    brain.step(NOW)
+    return (planned - started) * 1000, (ended - begun) * 1000
+
+
+def _member(gang: str, at: int, mix: str) -> o.Pod:
+    """``roles``: a master, and workers of one, two and four GPUs."""
+    task, gpus = "worker", 1
+    if mix == "roles":
+        task, gpus = ("master", 1) if at == 0 else (f"worker{at % 3}", (1, 2, 4)[at % 3])
+    annotations = {"scheduling.k8s.io/group-name": gang, "volcano.sh/task-spec": task}
+    labels = {"role": task}
+    return pod(f"{gang}-{at}", gpus=gpus, annotations=annotations, labels=labels)

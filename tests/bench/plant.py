@@ -80,9 +80,7 @@ class Plant:
         """A kube-scheduler (and a Muster) of its own for one run; what the run made is deleted."""
         if muster:
             self.muster = await asyncio.to_thread(_start_muster, self.plane, self.muster_port)
-        await asyncio.to_thread(
-            self.plane.start_scheduler, config, "measured", feature_gates=gates
-        )
+        await asyncio.to_thread(self.plane.start_scheduler, config, "measured", feature_gates=gates)
         try:
             yield
         finally:
@@ -101,6 +99,15 @@ class Plant:
             await self.client.patch(api.NATIVE_GROUPS, namespace, name, bare)
         for resource_ in _LEFT_BEHIND:
             await delete_all(self.client, resource_, namespace)
+
+    async def story(self) -> str:
+        """What Muster has to say about a run that does not end."""
+        if self.muster is None:
+            return ""
+        base = f"http://127.0.0.1:{self.muster_port}/debug"
+        pages = [await asyncio.to_thread(_get, f"{base}/{page}") for page in ("state", "gangs")]
+        log = self.muster.log.read_text()[-1500:]
+        return "\n".join([*(page[:1500] for page in pages), log])
 
     def metrics(self) -> str:
         """Muster's metrics, as text."""

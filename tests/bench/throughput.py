@@ -21,9 +21,6 @@ from tests.bench.plant import Plant, muster_scheduler, plant, stock_scheduler
 HELP = "seconds from the first creation to the last bind, by way of scheduling"
 CELLS = ("20x150", "200x15", "1x3000")
 MODES = ("pinned", "alone", "native", "jobs", "foreign")
-#: Seconds after which a run has failed.
-PATIENCE = 120.0
-
 Work = list[tuple[api.Resource, list[Manifest]]]
 
 
@@ -32,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cells", nargs="+", default=CELLS, metavar="GANGSxSIZE")
     parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds a run may take")
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -44,7 +42,7 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
         for _ in range(args.repeat):
             for cell in args.cells:
                 for mode in args.modes:
-                    runs.append(await _measure(p, cell, mode, args.nodes))
+                    runs.append(await _measure(p, cell, mode, args))
                     _say(runs[-1])
     return {"nodes": args.nodes, "runs": runs, "over_pinned": _ratios(runs)}
 
@@ -65,7 +63,7 @@ def _ratios(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     }
 
 
-async def _measure(p: Plant, cell: str, mode: str, nodes: int) -> dict[str, Any]:
+async def _measure(p: Plant, cell: str, mode: str, args: argparse.Namespace) -> dict[str, Any]:
     gangs, size = (int(part) for part in cell.split("x"))
     muster = mode in ("jobs", "foreign")
     config = muster_scheduler(p.muster_port) if muster else stock_scheduler()
@@ -73,12 +71,15 @@ async def _measure(p: Plant, cell: str, mode: str, nodes: int) -> dict[str, Any]
     names = {name for gang in range(gangs) for name in _pods(mode, gang, size)}
     namespace = await p.namespace()
     async with p.running(config, gates, muster=muster), load.watching(p.client, namespace) as seen:
-        work = _work(mode, gangs, size, nodes)
+        work = _work(mode, gangs, size, args.nodes)
         before, started = p.cpu(), time.monotonic()
         for resource, bodies in work:
             await load.create_all(p.client, resource, namespace, bodies)
         created = time.monotonic()
-        ended = await seen.until(names, PATIENCE)
+        try:
+            ended = await seen.until(names, args.patience)
+        except TimeoutError:
+            raise RuntimeError(f"{len(seen.at)} bound; {await p.story()}") from None
         after = p.cpu()
         first = min(seen.at[name] for name in names)
     return {
