@@ -28,6 +28,10 @@ RELEASE_TRIES = 4
 
 def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
     """kube-scheduler wants a pod bound: a member joins the barrier, a plain pod is bound."""
+    if not s.leading:
+        # It came between the loss of the Lease and its being known here.
+        s.send(c.Answer(event.token, "this replica does not lead any more"))
+        return
     known = s.slots.get((event.namespace, event.name))
     if known is None or known[1].uid != event.uid:
         held = HeldBind(event.token, event.namespace, event.name, event.uid, event.node, now)
@@ -296,7 +300,7 @@ def _step_back(gang: Gang) -> None:
     """An attempt of which nothing is bound does not commit; one that plans nobody is over."""
     if gang.stage == Stage.COMMITTING and not gang.count(*PLACED, Member.BINDING):
         gang.stage = Stage.RELEASED
-    if (gang.stage == Stage.RELEASED or gang.partial) and not gang.plans():
+    if gang.stage != Stage.WAITING and not gang.plans():
         gang.stage = Stage.WAITING
 
 
@@ -324,6 +328,8 @@ def _partial(s: State, gang: Gang, now: float) -> None:
     removable = bool(bound) and all(m.remade or gang.may_delete for m in bound)
     s.count("gangs_rolled_back")
     why = gang.refusal
+    for slot in _on_way(gang):
+        _unheard(s, slot, now)
     releasing.abort(s, gang, "the rest of it could not be placed", now)
     if removable:
         for slot in bound:
