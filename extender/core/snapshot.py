@@ -205,7 +205,9 @@ class Snapshot:
         return trackers
 
     def _change(self, shape: PodShape, row: int, count: int) -> None:
-        self.free[row] -= count * self.request_vector(shape)
+        # Asked for first: it may replace ``free``.
+        vector = self.request_vector(shape)
+        self.free[row] -= count * vector
         for trackers in self._trackers.values():
             for tracker in trackers:
                 tracker.add(shape, row, count)
