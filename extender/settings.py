@@ -98,7 +98,7 @@ class Muster(_Section):
     pod_max_backoff_seconds: Seconds = 2
     #: httpTimeout of the bind entry.
     bind_timeout_seconds: Seconds = 120
-    #: A plan whose first bind has not happened by then is void.
+    #: How long a gang may stay partly bound before it is rolled back.
     plan_deadline_seconds: Seconds = 120
     #: How long a gang waits for capacity before its pods are made visible to autoscalers.
     visible_after_seconds: Seconds = 30
