@@ -1,0 +1,70 @@
+"""What a pod and its group say, in a reading of its own: the judge shares no code with the core."""
+
+from __future__ import annotations
+
+from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.objects import Manifest
+
+#: A group's kind, namespace and name.
+Group = tuple[Resource, str, str]
+
+
+def group_of(pod: Manifest) -> Group | None:
+    """The group that a pod of the simulation names (it never names two)."""
+    meta = pod["metadata"]
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    native = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    sigs = labels.get("scheduling.x-k8s.io/pod-group")
+    volcano = annotations.get("scheduling.k8s.io/group-name")
+    ack = labels.get("pod-group.scheduling.sigs.k8s.io/name")
+    for resource, name in (
+        (NATIVE_GROUPS, native),
+        (SIGS_GROUPS, sigs),
+        (VOLCANO_GROUPS, volcano or ack),
+    ):
+        if name:
+            return resource, meta["namespace"], name
+    return None
+
+
+def minimum(resource: Resource, group: Manifest) -> int:
+    """The least number of members that may run."""
+    spec = group.get("spec") or {}
+    if resource == NATIVE_GROUPS:
+        policy = spec.get("schedulingPolicy") or {}
+        return int((policy.get("gang") or {}).get("minCount", 1))
+    return int(spec.get("minMember", 1))
+
+
+def phase(pod: Manifest) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def node_of(pod: Manifest) -> str:
+    return pod["spec"].get("nodeName") or ""
+
+
+def placed(pod: Manifest) -> bool:
+    """It runs in its place, or has done what it was there for."""
+    return bool(node_of(pod)) and phase(pod) != "Failed"
+
+
+def ended(pod: Manifest) -> bool:
+    """It takes no room any more."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def owner_uid(pod: Manifest) -> str:
+    """The uid of its controller; "" without one."""
+    for reference in pod["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference["uid"])
+    return ""
+
+
+def verdict(job: Manifest) -> str:
+    """The terminal condition of a training job; "" while it has none."""
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] in ("Succeeded", "Failed") and condition["status"] == "True":
+            return str(condition["type"])
+    return ""

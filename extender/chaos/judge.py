@@ -1,0 +1,307 @@
+"""The invariants, judged from the API server's history and from what went over the wire.
+
+Nothing of Muster's state is read, and none of its decisions is made again with its own code. A
+command is judged by what its sender had been shown when it sent it (design, "Invariants").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import orjson
+from msgspec import Struct
+
+from extender.chaos import claims
+from extender.chaos.claims import Group
+from extender.chaos.clock import later
+from extender.chaos.network import Link
+from extender.chaos.past import Past
+from extender.core import api
+from extender.core.objects import Manifest
+from extender.sim.history import Change
+from extender.sim.podfit import amounts, requests
+from extender.sim.rest import Request
+
+#: Seconds after its last renewal in which a holder of the Lease may write.
+RENEW_DEADLINE = 10.0
+#: Long enough for all requests of one commit to be handed over, short enough for nothing else.
+_COMMIT_SECONDS = 1e-6
+
+
+class Violation(Struct, frozen=True):
+    """What was wrong, and at which change of the store it was found."""
+
+    step: int
+    invariant: str
+    message: str
+
+
+class Sent(Struct, frozen=True):
+    """A write as it was handed over: when, with which epoch, and up to where its sender saw."""
+
+    at: float
+    epoch: int
+    pods: int
+    nodes: int
+    jobs: int
+
+
+class Life:
+    """One life of a replica, as the wire shows it."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.epoch = 0
+        #: When the last renewal that took effect was handed over; None after a release.
+        self.renewed: float | None = None
+        self.lease_sent = 0.0
+        #: Bindings by (uid, node, resourceVersion), creations of pods by (place, body).
+        self.binds: dict[tuple[str, str, str], Sent] = {}
+        self.creates: dict[tuple[str, bytes], Sent] = {}
+        #: Pods for which a Binding was sent, by group.
+        self.sent_for: dict[Group, dict[str, tuple[str, str]]] = {}
+        self.bound: set[str] = set()
+        #: Open calls of /bind, by uid of the pod.
+        self.open: dict[str, int] = {}
+
+
+class Judge:
+    """Keeps the past, and says what of it must not be."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.violations: list[Violation] = []
+        self.step = 0
+        self.past = Past()
+        self.version = 0
+        #: Uids of group records that were whole at some time.
+        self.whole: set[str] = set()
+        self._clock = clock
+        self._lives: dict[Link, Life] = {}
+        #: (owner uid, pod name) → version at which it had succeeded.
+        self._succeeded: dict[tuple[str, str], int] = {}
+        self._verdicts: dict[str, tuple[str, int]] = {}
+
+    def violated(self, invariant: str, message: str) -> None:
+        self.violations.append(Violation(self.step, invariant, message))
+
+    def started(self, link: Link, identity: str) -> None:
+        """A replica begins a life."""
+        self._lives[link] = Life(identity)
+
+    def bind_opened(self, link: Link, uid: str) -> None:
+        """kube-scheduler's call of /bind has reached a replica."""
+        life = self._lives[link]
+        life.open[uid] = life.open.get(uid, 0) + 1
+
+    def bind_closed(self, link: Link, uid: str) -> None:
+        """It was answered, or its caller has left."""
+        self._lives[link].open[uid] -= 1
+
+    # --- what is handed over
+
+    def sent(self, link: Link, request: Request) -> None:
+        """Judge a write by the moment at which its sender lets go of it."""
+        life = self._lives.get(link)
+        if life is None or request.method == "GET":
+            return
+        if "/leases" in request.path:
+            life.lease_sent = self._clock()
+            return
+        if "/namespaces/muster-system/pods/" in request.path:
+            return  # the label of a replica's own pod, which is no command
+        self._leads(life, request)
+        record = Sent(
+            self._clock(),
+            life.epoch,
+            link.shown.get(api.PODS, 0),
+            link.shown.get(api.NODES, 0),
+            link.shown.get(api.PYTORCH_JOBS, 0),
+        )
+        if request.path.endswith("/binding"):
+            self._bind_sent(link, life, request, record)
+        elif request.method == "POST" and request.path.endswith("/pods") and not request.query:
+            name = orjson.loads(request.body)["metadata"]["name"]
+            life.creates.setdefault((f"{request.path}/{name}", request.body), record)
+
+    def _leads(self, life: Life, request: Request) -> None:
+        """Nobody writes without the Lease, and never two."""
+        now = self._clock()
+        what = f"{life.identity} sends {request.method} {request.path}"
+        if life.renewed is None or now >= life.renewed + RENEW_DEADLINE:
+            self.violated("lease", f"{what} without the Lease")
+        for link, other in self._lives.items():
+            if other is life or link.process.dead or other.renewed is None:
+                continue
+            if now < other.renewed + RENEW_DEADLINE:
+                self.violated("lease", f"{what} while {other.identity} holds the Lease")
+
+    def _bind_sent(self, link: Link, life: Life, request: Request, record: Sent) -> None:
+        body = orjson.loads(request.body)
+        meta, node = body["metadata"], body["target"]["name"]
+        key = (meta["uid"], node, meta.get("resourceVersion", ""))
+        if not meta.get("uid"):
+            self.violated("I1", f"a Binding of {meta['name']} without uid")
+        if key in life.binds:
+            return  # the executor tries again what may have taken effect
+        again = any(uid == key[0] for uid, _, _ in life.binds)
+        life.binds[key] = record
+        place = (meta["namespace"], meta["name"])
+        pod = self.past.at(api.PODS, place, record.pods) or self.past.at(
+            api.PODS, place, self.version
+        )
+        if pod is None:
+            return
+        if not again and life.open.get(key[0], 0) < 1:
+            self.violated("I1", f"a Binding of {meta['name']} that no open /bind asks for")
+        group = claims.group_of(pod)
+        if group is None:
+            return
+        life.sent_for.setdefault(group, {})[key[0]] = place
+        if not again:
+            shown = link.shown.get(group[0], 0)
+            later(_COMMIT_SECONDS, self._commit, link, life, group, record, shown)
+
+    def _commit(self, link: Link, life: Life, group: Group, record: Sent, shown: int) -> None:
+        """I1: with those bound already and those of the same commit, minMember is reached."""
+        if link.process.dead or link.process.paused:
+            return  # the rest of the commit may have been cut off
+        resource, namespace, name = group
+        seen = self.past.at(resource, (namespace, name), shown)
+        if seen is None:
+            return
+        uids = {
+            pod["metadata"]["uid"]
+            for _, pod in self.past.all(api.PODS, record.pods)
+            if claims.group_of(pod) == group and claims.placed(pod)
+        }
+        for uid, place in life.sent_for[group].items():
+            pod = self.past.at(api.PODS, place, self.version)
+            if pod is not None and pod["metadata"]["uid"] == uid and claims.phase(pod) != "Failed":
+                uids.add(uid)
+        least = claims.minimum(resource, seen)
+        if len(uids) < least:
+            self.violated(
+                "I1", f"{life.identity} binds {len(uids)} of {least} of {namespace}/{name}"
+            )
+
+    # --- what takes effect
+
+    def changed(self, change: Change, author: Link | None) -> None:
+        """Judge a change of the store by whoever made it."""
+        self.version = change.version
+        self.past.add(change)
+        life = self._lives.get(author) if author is not None else None
+        if change.resource == api.LEASES:
+            self._lease(change, life)
+        elif change.resource == api.PYTORCH_JOBS:
+            self._job(change)
+        elif change.resource == api.PODS:
+            self._pod(change, life)
+
+    def _lease(self, change: Change, life: Life | None) -> None:
+        if life is None or change.kind == "DELETED":
+            return
+        spec = change.object["spec"]
+        if spec.get("holderIdentity") == life.identity:
+            life.renewed, life.epoch = life.lease_sent, spec.get("leaseTransitions") or 0
+        else:
+            life.renewed = None
+
+    def _job(self, change: Change) -> None:
+        """I6: a terminal condition never changes."""
+        meta = change.object["metadata"]
+        now = claims.verdict(change.object)
+        before, _ = self._verdicts.get(meta["uid"], ("", 0))
+        if before and now != before and change.kind != "DELETED":
+            self.violated("I6", f"job {meta['name']} was {before} and is {now or 'neither'}")
+        if now and not before:
+            self._verdicts[meta["uid"]] = (now, change.version)
+
+    def _pod(self, change: Change, life: Life | None) -> None:
+        pod, meta = change.object, change.object["metadata"]
+        owner = claims.owner_uid(pod)
+        if change.kind == "ADDED" and life is not None and owner:
+            self._created(pod, owner, life)
+        if claims.phase(pod) == "Succeeded":
+            self._succeeded.setdefault((owner, meta["name"]), change.version)
+        was = claims.node_of(change.previous) if change.previous is not None else ""
+        if life is not None and claims.node_of(pod) and not was:
+            self._landed(pod, life)
+        group = claims.group_of(pod)
+        if group is not None and claims.node_of(pod):
+            self._note_whole(group)
+
+    def _created(self, pod: Manifest, owner: str, life: Life) -> None:
+        """I6: a finished replica is never created again, nor one of a finished job."""
+        meta = pod["metadata"]
+        place = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        records = [record for (where, _), record in life.creates.items() if where == place]
+        if not records:
+            return
+        record = records[-1]
+        done = self._succeeded.get((owner, meta["name"]))
+        if done is not None and done <= record.pods:
+            self.violated("I6", f"{meta['name']} had succeeded and is created again")
+        verdict, since = self._verdicts.get(owner, ("", 0))
+        if verdict and since <= record.jobs:
+            self.violated("I6", f"{meta['name']} is created for a job that has {verdict}")
+
+    def _landed(self, pod: Manifest, life: Life) -> None:
+        meta, node = pod["metadata"], claims.node_of(pod)
+        uid = meta["uid"]
+        records = [r for (who, where, _), r in life.binds.items() if (who, where) == (uid, node)]
+        life.bound.add(uid)
+        if not records:
+            self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
+            return
+        record = records[-1]
+        self._room(pod, node, life, record)
+        for _, plan in self.past.all(api.GANG_PLANS, self.version):
+            spec = plan["spec"]
+            if spec["epoch"] <= record.epoch or spec["state"] != "Planned":
+                continue
+            planned = dict(zip(spec["uids"], spec["node"], strict=True))
+            if uid in planned and spec["nodes"][planned[uid]] != node:
+                where = spec["nodes"][planned[uid]]
+                self.violated(
+                    "epoch",
+                    f"{meta['name']} is bound to {node} by epoch {record.epoch} after epoch"
+                    f" {spec['epoch']} has planned it on {where}",
+                )
+
+    def _room(self, pod: Manifest, node: str, life: Life, record: Sent) -> None:
+        """I2: what its sender has bound and had been shown there fits the node that it had seen."""
+        seen = self.past.at(api.NODES, ("", node), record.nodes)
+        if seen is None:
+            return
+        total: dict[str, Decimal] = {}
+        for key, other in self.past.all(api.PODS, self.version):
+            if claims.node_of(other) != node or claims.ended(other):
+                continue
+            uid = other["metadata"]["uid"]
+            then = self.past.at(api.PODS, key, record.pods)
+            shown = then is not None and then["metadata"]["uid"] == uid and claims.node_of(then)
+            if shown or uid in life.bound:
+                for name, value in requests(other).items():
+                    total[name] = total.get(name, Decimal(0)) + value
+        allocatable = amounts((seen.get("status") or {}).get("allocatable"))
+        for name, value in requests(pod).items():
+            if value > 0 and total[name] > allocatable.get(name, Decimal(0)):
+                self.violated(
+                    "I2",
+                    f"{total[name]} of {allocatable.get(name, 0)} {name} given on {node}, the last"
+                    f" to {pod['metadata']['name']} by {life.identity}",
+                )
+
+    def _note_whole(self, group: Group) -> None:
+        resource, namespace, name = group
+        record = self.past.at(resource, (namespace, name), self.version)
+        if record is None:
+            return
+        count = sum(
+            claims.group_of(pod) == group and claims.placed(pod)
+            for _, pod in self.past.all(api.PODS, self.version)
+        )
+        if count >= claims.minimum(resource, record):
+            self.whole.add(record["metadata"]["uid"])

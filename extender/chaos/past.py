@@ -1,0 +1,36 @@
+"""Every state that an object of the store has had, to be asked what was true at a version."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from extender.core.api import Resource
+from extender.core.objects import Manifest
+from extender.sim.history import Change, Key
+
+
+class Past:
+    """States by place, each from its version on; None where nothing was there."""
+
+    def __init__(self) -> None:
+        self._states: dict[Resource, dict[Key, tuple[list[int], list[Manifest | None]]]] = {}
+
+    def add(self, change: Change) -> None:
+        places = self._states.setdefault(change.resource, {})
+        versions, states = places.setdefault(change.key, ([], []))
+        versions.append(change.version)
+        states.append(None if change.kind == "DELETED" else change.object)
+
+    def at(self, resource: Resource, key: Key, version: int) -> Manifest | None:
+        """The object as of a version of the store."""
+        versions, states = self._states.get(resource, {}).get(key, ([], []))
+        index = bisect_right(versions, version)
+        return states[index - 1] if index else None
+
+    def all(self, resource: Resource, version: int) -> Iterator[tuple[Key, Manifest]]:
+        """Every object of a kind as of a version, in the order in which their places came up."""
+        for key in self._states.get(resource, {}):
+            obj = self.at(resource, key, version)
+            if obj is not None:
+                yield key, obj

@@ -1,0 +1,193 @@
+"""One Muster of the simulation: the parts that extender.runtime puts together, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from extender.chaos.clock import Process, later
+from extender.chaos.judge import Judge
+from extender.chaos.network import Link
+from extender.core.answers import StateView
+from extender.core.coordinator import Coordinator
+from extender.core.errors import InvalidObject, WireError
+from extender.http.verbs import Bindings, Result, Verbs
+from extender.jobs import KINDS
+from extender.kube.executor import Executor, event_writer
+from extender.kube.lease import LeaderElector, Timing
+from extender.kube.reflector import Reflectors
+from extender.loop import Loop
+from extender.obs.metrics import Metrics
+from extender.runtime import BIND_SLACK, DRAIN_SECONDS, WATCHED, rules_of
+from extender.settings import Settings
+from extender.sim.extenders import TIMED_OUT
+
+#: An answer to kube-scheduler: status and body, or Go's words for none.
+Posted = tuple[int, bytes] | str
+
+_CLOSED = frozenset({Result.NOT_READY, Result.NOT_LEADER})
+
+
+class Replica:
+    """One life of one replica, from its start until it is killed or stopped."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pod: str,
+        identity: str,
+        link: Link,
+        judge: Judge,
+        rng: random.Random,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """``clock`` is monotonic, ``wall`` counts from the epoch and may be wrong; in seconds."""
+        m, lease = settings.muster, settings.muster.leader_election
+        self.pod, self.identity, self.link = pod, identity, link
+        self.process: Process = link.process
+        self._judge = judge
+        #: A background task that ended by itself, which takes the real process down.
+        self.failures: list[BaseException] = []
+        self.ready = self.stopping = False
+        self._bind_seconds = m.bind_timeout_seconds - BIND_SLACK
+        metrics = Metrics()
+        kinds = {kind.resource: kind for kind in KINDS}
+        coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
+        view = StateView(coordinator.state, lambda: self.ready)
+        self.loop = Loop(coordinator, metrics, clock=wall)
+        bindings = Bindings(self.loop)
+        self.elector = LeaderElector(
+            link,
+            self.loop,
+            metrics,
+            rng,
+            namespace=lease.namespace,
+            name=lease.name,
+            identity=identity,
+            first_epoch=1,
+            timing=Timing(
+                lease.lease_duration_seconds,
+                lease.renew_deadline_seconds,
+                lease.retry_period_seconds,
+                drain=lease.renew_deadline_seconds,
+            ),
+            pod=pod,
+            clock=clock,
+            wall=wall,
+        )
+        may_write = self.elector.may_write
+        self._events = event_writer(
+            link, may_write, metrics, instance=identity, clock=clock, wall=wall
+        )
+        self._executor = Executor(
+            link,
+            self.loop,
+            may_write,
+            metrics,
+            rng,
+            clock=clock,
+            concurrency=m.concurrency,
+            events=self._events,
+        )
+        self.loop.connect(bindings.resolve, self._executor.submit)
+        self._reflectors = Reflectors(link, self.loop, WATCHED, metrics, rng)
+        self._verbs = Verbs(
+            view,
+            self.loop,
+            bindings,
+            metrics=metrics,
+            bind_deadline=self._bind_seconds,
+            clock=clock,
+        )
+        self._bindings = bindings
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def start(self) -> None:
+        for work in (self.loop.run(), self._reflectors.run(), self._events.run(), self._lead()):
+            task = self.process.spawn(work)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """As on SIGTERM: finish what was taken, and give the Lease up."""
+        self.ready, self.stopping = False, True
+        self._bindings.abandon_all("Muster is stopping; the pod is tried again")
+        done = await self._executor.drain(DRAIN_SECONDS)
+        leading = self._tasks[-1]
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+        if done:
+            await self.elector.release()
+        await self.elector.close()
+
+    async def _lead(self) -> None:
+        await self._reflectors.synced()
+        self.ready = True
+        await self.elector.run()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failures.append(error)
+
+    # --- the extender protocol, without HTTP
+
+    def ask(self, verb: str, body: bytes, answer: asyncio.Future[Posted]) -> asyncio.Task[None]:
+        """A request has arrived; ``answer`` gets what is to be sent back."""
+        handler = self.process.spawn(self._answer(verb, body, answer))
+        if verb == "bind":
+            uid = orjson.loads(body)["PodUID"]
+            self._judge.bind_opened(self.link, uid)
+            handler.add_done_callback(lambda _: self._judge.bind_closed(self.link, uid))
+        return handler
+
+    async def _answer(self, verb: str, body: bytes, answer: asyncio.Future[Posted]) -> None:
+        posted: Posted = "EOF"
+        try:
+            result, reply = await self._verbs.answer(verb, body)
+            posted = (503, b"") if result in _CLOSED else (200, reply)
+        except (InvalidObject, WireError) as error:
+            # kube-scheduler sends neither.
+            self.failures.append(error)
+        finally:
+            later(self.link.latency(), _post, answer, posted)
+
+
+def _post(answer: asyncio.Future[Posted], posted: Posted) -> None:
+    if not answer.done():
+        answer.set_result(posted)
+
+
+class Way:
+    """kube-scheduler's way to whichever replica the Service chooses."""
+
+    def __init__(
+        self, choose: Callable[[], Replica | None], rng: random.Random, lost: Callable[[], float]
+    ) -> None:
+        self._choose, self._rng, self._lost = choose, rng, lost
+
+    async def post(self, url: str, body: bytes, seconds: float) -> Posted:
+        """extender.sim.extenders.Post."""
+        verb = url.rpartition("/")[2]
+        replica = self._choose()
+        await asyncio.sleep(self._rng.expovariate(1000.0))
+        if replica is None or replica.process.dead:
+            return "dial tcp: connect: connection refused"
+        answer: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
+        handler = None
+        if self._rng.random() >= self._lost():
+            handler = replica.ask(verb, body, answer)
+        seen = answer if self._rng.random() >= self._lost() else asyncio.Future[Posted]()
+        try:
+            async with asyncio.timeout(seconds):
+                return await seen
+        except TimeoutError:
+            return TIMED_OUT
+        finally:
+            if handler is not None and not handler.done():
+                # The server is told that its client left.
+                later(self._rng.expovariate(200.0), handler.cancel)

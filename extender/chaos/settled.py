@@ -1,0 +1,152 @@
+"""What must be true once faults have stopped: every gang that fits is whole, others say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from extender.chaos import claims
+from extender.chaos.claims import Group
+from extender.core import api
+from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.objects import Manifest
+from extender.sim.intree import refuse
+from extender.sim.podfit import Row, Usage, requests
+from extender.sim.store import Store
+
+Problem = tuple[str, str]
+
+
+class Settled:
+    """One look at the store. ``whole``: uids of records that were whole at some time."""
+
+    def __init__(self, store: Store, namespace: str, whole: set[str]) -> None:
+        self._store, self._namespace, self._whole = store, namespace, whole
+        self._pods = store.list(api.PODS, namespace)
+        self._usage = Usage()
+        for node in store.list(api.NODES):
+            self._usage.set_node(node["metadata"]["name"], node)
+        for pod in store.list(api.PODS):
+            if claims.node_of(pod) and not claims.ended(pod):
+                self._usage.add(pod)
+
+    def problems(self) -> list[Problem]:
+        """Invariants that do not hold, with what is wrong."""
+        return [*self._groups(), *self._jobs(), *self._plain()]
+
+    def _groups(self) -> Iterator[Problem]:
+        for resource in (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS):
+            for record in self._store.list(resource, self._namespace):
+                yield from self._group(resource, record)
+
+    def _group(self, resource: Resource, record: Manifest) -> Iterator[Problem]:
+        name = record["metadata"]["name"]
+        group: Group = (resource, self._namespace, name)
+        members = [pod for pod in self._pods if claims.group_of(pod) == group]
+        wanted = [*members, *self._unmade(record, members)]
+        least = claims.minimum(resource, record)
+        there = sum(map(claims.placed, members))
+        waiting = [pod for pod in wanted if not claims.node_of(pod) and not claims.ended(pod)]
+        if there >= least:
+            for pod in waiting:
+                if self._fits([pod], 1):
+                    yield "I7", f"{pod['metadata']['name']} of the whole gang {name} fits and waits"
+                    return
+            return
+        running = [pod for pod in members if claims.placed(pod) and not claims.ended(pod)]
+        if not waiting and not running:
+            return
+        if len(waiting) >= least - there and self._fits(waiting, least - there):
+            yield "I7", f"gang {name}: {there} of {least} are placed, and the rest fits"
+        elif not _says_why(resource, record):
+            yield "I7", f"gang {name}: {there} of {least} are placed, and it does not say why"
+        if (
+            running
+            and record["metadata"]["uid"] not in self._whole
+            and self._removable(record, running)
+        ):
+            yield "I4", f"gang {name} is left with {len(running)} of {least} bound"
+
+    def _unmade(self, record: Manifest, members: list[Manifest]) -> list[Manifest]:
+        """Pods that a job wants and that do not exist."""
+        job = self._job_of(record)
+        if job is None or claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
+            return []
+        names = {pod["metadata"]["name"] for pod in members}
+        result = []
+        for role, spec in job["spec"]["pytorchReplicaSpecs"].items():
+            for index in range(spec["replicas"]):
+                name = f"{job['metadata']['name']}-{role.lower()}-{index}"
+                if name not in names:
+                    metadata = {"name": name, "uid": f"unmade {name}"}
+                    result.append({"metadata": metadata, "spec": spec["template"]["spec"]})
+        return result
+
+    def _job_of(self, record: Manifest) -> Manifest | None:
+        for reference in record["metadata"].get("ownerReferences") or ():
+            for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
+                if job["metadata"]["uid"] == reference["uid"]:
+                    return job
+        return None
+
+    def _jobs(self) -> Iterator[Problem]:
+        """A job that has not ended has its group, for that says why it waits."""
+        records = self._store.list(VOLCANO_GROUPS, self._namespace)
+        owners = {
+            reference["uid"]
+            for record in records
+            for reference in record["metadata"].get("ownerReferences") or ()
+        }
+        for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
+            if not claims.verdict(job) and job["metadata"]["uid"] not in owners:
+                yield "I7", f"job {job['metadata']['name']} has no PodGroup"
+
+    def _plain(self) -> Iterator[Problem]:
+        for pod in self._pods:
+            waits = claims.group_of(pod) is None and not claims.node_of(pod)
+            if waits and not claims.ended(pod) and self._fits([pod], 1):
+                yield "I7", f"plain pod {pod['metadata']['name']} fits and waits"
+
+    def _removable(self, record: Manifest, running: list[Manifest]) -> bool:
+        """Whether the rest may be rolled back: somebody makes its pods again, or it is allowed."""
+        annotations = record["metadata"].get("annotations") or {}
+        return annotations.get("scheduling.muster.dev/rollback") == "delete" or all(
+            map(claims.owner_uid, running)
+        )
+
+    def _fits(self, pods: list[Manifest], count: int) -> bool:
+        """Whether ``count`` of the pods fit at once: every choice is tried."""
+        if count <= 0:
+            return True
+        if len(pods) < count:
+            return False
+        first, rest = pods[0], pods[1:]
+        tried: list[tuple[object, ...]] = []
+        for row in self._usage.nodes():
+            alike = (sorted(row.used.items()), sorted(row.allocatable.items()), _open(first, row))
+            if alike in tried or not _open(first, row):
+                continue
+            tried.append(alike)
+            self._usage.add({**first, "metadata": {"uid": first["metadata"]["uid"]}}, row.name)
+            try:
+                if self._fits(rest, count - 1):
+                    return True
+            finally:
+                self._usage.remove(first["metadata"]["uid"])
+        return self._fits(rest, count)
+
+
+def _open(pod: Manifest, row: Row) -> bool:
+    """Whether the node takes the pod; where Muster has pinned it before does not matter."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "affinity"}
+    bare = {**pod, "spec": spec}
+    return refuse(bare, requests(bare), row, {}) is None
+
+
+def _says_why(resource: Resource, record: Manifest) -> bool:
+    kind, status = (
+        ("PodGroupScheduled", "False") if resource == NATIVE_GROUPS else ("Unschedulable", "True")
+    )
+    return any(
+        condition["type"] == kind and condition["status"] == status and condition.get("message")
+        for condition in (record.get("status") or {}).get("conditions") or ()
+    )
