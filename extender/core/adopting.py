@@ -92,7 +92,7 @@ def _reset(s: State, gang: Gang, why: str) -> None:
             s.discharge(gang, slot, why)
         elif slot.state in UNPLACED or (slot.state == Member.BOUND and not shown):
             gang.move(slot, Member.HELD)
-            slot.deleting = False
+            slot.deleting = slot.terminating
     gang.stage = Stage.WAITING
     gang.record_in_flight = gang.status_in_flight = False
     gang.not_before = gang.record_again_at = 0.0

@@ -109,10 +109,9 @@ def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) ->
         message = MARK + slot.fault.render() if slot.fault else held_message(s, gang)
         return FilterAnswer((), message)
     offered = slot.node in names
-    alone = len(names) == 1 and names[0] in (
-        pod.status.nominated_node_name,
-        pinned_node(pod.spec),
-    )
+    # Without a nomination a single name may be kube-scheduler's own hint (OpportunisticBatching).
+    nominated = pod.status.nominated_node_name
+    alone = len(names) == 1 and (not nominated or names[0] in (nominated, pinned_node(pod.spec)))
     others = () if alone or offered else tuple(names)
     event = FilterAsked(uid, full=not alone, planned_offered=offered, offered=others)
     elsewhere = (

@@ -81,7 +81,9 @@ class Slot:
     gated: bool = False
     #: Gates of others: the pod cannot be scheduled whatever Muster does.
     foreign_gates: bool = False
+    #: It is being deleted, or Muster has asked for that; ``terminating``: the API server says so.
     deleting: bool = False
+    terminating: bool = False
     #: Its attempt failed while it was being created: deleted as soon as it exists.
     doomed: bool = False
     #: The pod has a controller that makes it again, or Muster itself does.
@@ -115,7 +117,10 @@ class Gang:
     min_resources: dict[str, str | int | float] = field(default_factory=dict)
     queue: str = ""
     priority_class: str = ""
-    priority: int = 0
+    #: The value of its class, or its record's own; None: the highest of its members'.
+    own_priority: int | None = None
+    #: The highest that a member was seen to have (it may be negative); None before the first.
+    member_priority: int | None = None
     created: float = 0.0
     timeout: float | None = None
     may_delete: bool = False
@@ -164,6 +169,16 @@ class Gang:
     record_in_flight: bool = False
     #: When a PodGroup is made (again) for a group that has none: not while one is being made.
     record_again_at: float = 0.0
+
+    @property
+    def priority(self) -> int:
+        """What it is ordered by."""
+        return (self.member_priority or 0) if self.own_priority is None else self.own_priority
+
+    def rank(self, priority: int) -> None:
+        """A member has this priority."""
+        known = self.member_priority
+        self.member_priority = priority if known is None else max(known, priority)
 
     def move(self, slot: Slot, state: Member) -> None:
         """Change a member's state; the counts follow, so that a barrier costs O(tasks)."""

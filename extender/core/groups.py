@@ -65,16 +65,16 @@ def forget_record(s: State, gang: Gang) -> None:
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
     fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
-    fresh.claim = gang.claim
+    fresh.claim, fresh.member_priority = gang.claim, gang.member_priority
     s.gangs[gang.key] = fresh
     for slot in fresh.members.values():
         s.slots[gang.key.namespace, slot.name] = (fresh, slot)
 
 
 def resolve_priority(s: State, gang: Gang) -> None:
-    """The gang's priority: its class, else the cluster's default class, else 0."""
+    """The gang's own priority, where it names a class that exists."""
     if gang.priority_class:
-        gang.priority = s.priority_classes.get(gang.priority_class, gang.priority)
+        gang.own_priority = s.priority_classes.get(gang.priority_class, gang.own_priority)
 
 
 def unknown_priority(s: State, gang: Gang) -> Refusal | None:
@@ -112,10 +112,11 @@ def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
 def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:
     gang.min_task_member = {}
     gang.min_resources = {}
+    gang.own_priority = None
     if isinstance(group, o.NativeGroup):
         policy = group.spec.scheduling_policy
         gang.priority_class = group.spec.priority_class_name
-        gang.priority = group.spec.priority or 0
+        gang.own_priority = group.spec.priority or 0
         least = policy.gang.min_count if policy.gang else 1
         return _set_min(gang, "spec.schedulingPolicy.gang.minCount", least)
     for name, quantity in sorted(group.spec.min_resources.items()):

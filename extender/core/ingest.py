@@ -183,14 +183,14 @@ def _update(
     slot.complaint = complaint(pod.status)
     slot.gated = GATE in gates
     slot.foreign_gates = any(gate != GATE for gate in gates)
-    slot.deleting = slot.deleting or pod.metadata.deletion_timestamp is not None
+    slot.terminating = pod.metadata.deletion_timestamp is not None
+    slot.deleting = slot.deleting or slot.terminating
     slot.replica = slot.replica or _replica(s, pod)
     slot.remade = slot.replica is not None or any(
         owner.controller for owner in pod.metadata.owner_references
     )
     gang.foreign.pop(slot.name, None)
-    if not gang.priority_class and gang.key.resource.group != "scheduling.k8s.io":
-        gang.priority = max(gang.priority, pod.spec.priority or 0)
+    gang.rank(pod.spec.priority or 0)
     if slot.name not in gang.members:
         s.enroll(gang, slot)
     s.uids[slot.uid] = (gang.key.namespace, slot.name)
@@ -306,7 +306,7 @@ def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
         gang.move(slot, Member.WANTED)
         slot.uid = slot.resource_version = ""
         slot.pinned = slot.nominated = ""
-        slot.deleting = slot.gated = slot.passed = False
+        slot.deleting = slot.terminating = slot.gated = slot.passed = False
         gang.dirty = True
     else:
         s.discharge(gang, slot, why)

@@ -20,6 +20,7 @@ from extender.core.events import Done
 from extender.core.framework import JobStep, Replica
 from extender.core.gang import Gang, Member, Slot, Stage
 from extender.core.identity import GroupKey
+from extender.core.ingest import version
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.releasing import dress
@@ -54,8 +55,15 @@ def job_seen(s: State, event: e.JobSeen) -> None:
             job.pods[pod.metadata.name] = pod
             s.pod_jobs[pod.metadata.uid] = job
         job.services |= s.orphan_services.pop(job.uid, set())
-    job.raw = event.raw
+    _show(job, event.raw)
     job.dirty = True
+
+
+def _show(job: Job, raw: Manifest) -> None:
+    """The job as the watch or an answer has it, which overtake each other: the newer one counts."""
+    shown = raw["metadata"].get("resourceVersion", "")
+    if version(shown) >= version(job.raw["metadata"].get("resourceVersion", "")):
+        job.raw = raw
 
 
 def job_gone(s: State, event: e.JobGone) -> None:
@@ -217,8 +225,7 @@ def _shape(s: State, gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:
         return refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
         )
-    if not gang.priority_class:
-        gang.priority = max(gang.priority, admitted.spec.priority or 0)
+    gang.rank(admitted.spec.priority or 0)
     return shape
 
 
@@ -326,7 +333,7 @@ def _annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
         job.in_flight.discard(flight)
         job.dirty = True
         if done.ok and done.object is not None:
-            job.raw = done.object
+            _show(job, done.object)
         else:
             _refused(s, job, now)
 
@@ -346,7 +353,7 @@ def _status(s: State, job: Job, status: Manifest) -> None:
         job.in_flight.discard(flight)
         job.dirty = True
         if done.ok and done.object is not None:
-            job.raw = done.object
+            _show(job, done.object)
         else:
             _refused(s, job, now)
 

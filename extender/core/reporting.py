@@ -19,6 +19,8 @@ from extender.core.reasons import Code, refuse
 from extender.core.state import State, Then
 from extender.core.times import rfc3339
 
+#: Of Kubernetes' own PodGroup (scheduling.k8s.io/v1beta1); once True it stays so.
+NATIVE_CONDITION = "PodGroupInitiallyScheduled"
 #: Counts alone are not worth a write more often than this (seconds).
 REPORT_SECONDS = 1.0
 #: A status that could not be written is written again after this (seconds).
@@ -138,12 +140,15 @@ def _conditions(gang: Gang, now: float) -> tuple[Condition, ...]:
     wanted: dict[str, Condition] = {}
     if gang.key.resource == NATIVE_GROUPS:
         good = gang.satisfied()
-        wanted["PodGroupScheduled"] = Condition(
-            "PodGroupScheduled",
-            "True" if good else "False",
-            "Scheduled" if good else "Unschedulable",
-            "" if good else _sentence(gang),
-        )
+        if not any(
+            old.type == NATIVE_CONDITION and old.status == "True" for old in gang.conditions
+        ):
+            wanted[NATIVE_CONDITION] = Condition(
+                NATIVE_CONDITION,
+                "True" if good else "False",
+                "Scheduled" if good else "Unschedulable",
+                "" if good else _sentence(gang),
+            )
     elif gang.satisfied():
         wanted["Scheduled"] = Condition(
             "Scheduled", "True", "tasksReady", "tasks in gang are ready to be scheduled"

@@ -130,12 +130,12 @@ async def until_refused(
     """Wait until the group's condition says why it waits, in these words; returns the condition."""
 
     def says(group: Manifest) -> bool:
-        kind = "PodGroupScheduled" if resource == api.NATIVE_GROUPS else "Unschedulable"
+        kind = "PodGroupInitiallyScheduled" if resource == api.NATIVE_GROUPS else "Unschedulable"
         found = condition(group, kind)
         return bool(found) and all(word in found["message"] for word in words)
 
     group = await world.until_object(resource, name, says, f"a refusal with {words}")
-    return condition(group) or condition(group, "PodGroupScheduled")
+    return condition(group) or condition(group, "PodGroupInitiallyScheduled")
 
 
 async def describe(world: World, kind: str, name: str) -> str:
