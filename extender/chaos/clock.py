@@ -41,7 +41,7 @@ class Process:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """The same, where nobody waits for its end."""
-        self.tasks[self.spawn(work)] = None
+        self.spawn(work).add_done_callback(_died)
 
     def kill(self) -> None:
         """End every task where it awaits. Nothing that it does from now on gets out."""
@@ -59,6 +59,12 @@ class Process:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.unpark(self)
+
+
+def _died(task: asyncio.Task[Any]) -> None:
+    """A program that ends with an error is reported at once, not when it is collected."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "a program died", "exception": error})
 
 
 _OWNER: ContextVar[Process | None] = ContextVar("owner", default=None)
@@ -92,6 +98,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """What a paused process has missed is due now."""
         self._ready.extend(process.parked)
         process.parked.clear()
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps that a thread would have to wake."""
 
     def _run_once(self) -> None:
         if not self._ready:

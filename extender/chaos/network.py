@@ -7,6 +7,7 @@ client still waits, is paused, or lives. Latencies are independent, so requests 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
@@ -265,12 +266,14 @@ class LinkClient(Client):
         rest = self._link._server.rest  # noqa: SLF001 - both are this module's
         request = Request("GET", resource.path(), dict(query))
         selector = rest.selector(request, rest.target(request.path))
-        async for lines in self._link._watch(resource, version, selector, 1800.0):  # noqa: SLF001
-            for line in lines:
-                event = orjson.loads(line)
-                if event["type"] == "ERROR":
-                    raise Gone(410, "Expired", event["object"]["message"])
-                yield event["type"], event["object"]
+        watch = self._link._watch(resource, version, selector, 1800.0)  # noqa: SLF001
+        async with contextlib.aclosing(watch):
+            async for lines in watch:
+                for line in lines:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise Gone(410, "Expired", event["object"]["message"])
+                    yield event["type"], event["object"]
 
 
 def reply_of(answer: Answer) -> Reply:

@@ -144,7 +144,9 @@ def _open(pod: Manifest, row: Row) -> bool:
 
 def _says_why(resource: Resource, record: Manifest) -> bool:
     kind, status = (
-        ("PodGroupInitiallyScheduled", "False") if resource == NATIVE_GROUPS else ("Unschedulable", "True")
+        ("PodGroupInitiallyScheduled", "False")
+        if resource == NATIVE_GROUPS
+        else ("Unschedulable", "True")
     )
     return any(
         condition["type"] == kind and condition["status"] == status and condition.get("message")

@@ -112,12 +112,12 @@ class Client:
         """List, then watch, for ever: first ``("SYNC", all objects)``, then one object at a time.
 
         After a lost history there is another SYNC, whose absences are deletions. A server that is
-        down is asked again until it is back.
+        down or refuses is asked again until it answers, as an informer does.
         """
         while True:
             try:
                 listed = await self.list(resource, namespace, **query)
-            except Unreachable:
+            except ApiError:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             yield "SYNC", listed.get("items") or []
@@ -130,7 +130,7 @@ class Client:
                             yield kind, [obj]
                 except Gone:
                     version = ""
-                except Unreachable:
+                except ApiError:
                     await asyncio.sleep(_RETRY_SECONDS)
 
     async def _watch(
