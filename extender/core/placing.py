@@ -66,7 +66,7 @@ def keep_whole(s: State, gang: Gang) -> None:
     usable = gang.fault is None and not gang.foreign and gang.uid
     if usable and gang.satisfied(*UNPLACED - {Member.HELD}):
         return
-    planned = [m for m in gang.members.values() if m.state in PLACED or m.node]
+    planned = _standing(gang)
     tasks = Counter(m.task for m in planned)
     enough = len(planned) >= gang.min_member and all(
         tasks[task] >= least for task, least in gang.min_task_member.items()
@@ -128,12 +128,19 @@ def _too_few(gang: Gang) -> Refusal | None:
     return None
 
 
+def _standing(gang: Gang) -> list[Slot]:
+    """Members that have a place, or a plan for one; one that failed has neither."""
+    return [
+        m for m in gang.members.values() if m.state in PLACED or (m.node and m.state in UNPLACED)
+    ]
+
+
 def _ask(gang: Gang) -> Ask:
     """Split the members without a node into those that must be placed and those that may."""
     loose = [
         m for m in gang.unplaced() if not m.node and not m.foreign_gates and m.shape is not None
     ]
-    standing = [m for m in gang.members.values() if m.state in PLACED or m.node]
+    standing = _standing(gang)
     tasks = Counter(m.task for m in standing)
     missing = gang.min_member - len(standing)
     required: set[str] = set()
