@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 import orjson
 
-from extender.chaos.clock import Process, VirtualLoop
+from extender.chaos.clock import OUTSIDE, Process, VirtualLoop
 from extender.chaos.judge import Judge
 from extender.chaos.network import Link, LinkClient, Listener, Server, Weather
 from extender.chaos.replica import Replica, Way
@@ -162,7 +163,7 @@ class Plant(Listener):
 
     def outside(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that belongs to no program."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=Context())
         self._outside.add(task)
         task.add_done_callback(self._outside.discard)
 
@@ -234,7 +235,7 @@ class Plant(Listener):
         self.fuse = (pod, left - 1) if left else None
         if not left:
             # The request is on its way when its sender dies.
-            self.loop.call_soon(self.kill_replica, pod)
+            self.loop.call_soon(self.kill_replica, pod, context=OUTSIDE)
 
     def check_faults(self) -> None:
         """What no program may do: fail by itself."""
