@@ -28,6 +28,9 @@ from extender.core.routing import handlers
 from extender.core.session import Session
 from extender.core.state import Job, Rules, State
 
+#: Between two looks at a gang to which nothing happens: what time does to it is a matter of seconds.
+LOOK_SECONDS = 0.05
+
 
 class Coordinator:
     """Owns the state; the shell gives it events and carries out its commands."""
@@ -54,8 +57,8 @@ def _step(s: State, now: float) -> None:
     for job in list(s.jobs.values()):
         _job(s, job, now)
     _evidence(s, now)
-    awake = {key: gang for key, gang in s.gangs.items() if _concerned(gang)}
-    for gang in awake.values():
+    for gang in _awake(s, now):
+        gang.look_at = 0.0
         if gang.dirty:
             gang.dirty = False
             gang.refused_at = -1
@@ -65,10 +68,12 @@ def _step(s: State, now: float) -> None:
         _record(s, gang, now)
     placing.plan_pass(s, now)
     for gang in s.gangs.values():
-        placing.keep_whole(s, gang)
+        if not gang.look_at or gang.dirty:
+            placing.keep_whole(s, gang)
     committing.plain_binds(s, now)
     for gang in list(s.gangs.values()):
-        if gang.key in awake or gang.refused_at == -1 or _concerned(gang):
+        if not gang.look_at or gang.dirty or gang.refused_at == -1:
+            gang.look_at = now + LOOK_SECONDS
             committing.barrier(s, gang, now)
             _waiting(s, gang, now)
             reporting.report(s, gang, now)
@@ -77,6 +82,20 @@ def _step(s: State, now: float) -> None:
             s.gangs.pop(gang.key, None)
     if any(gang.dirty for gang in s.gangs.values()):
         s.send(c.WakeAt(now))
+
+
+def _awake(s: State, now: float) -> list[Gang]:
+    """Gangs to which something happened, and those that only time changes, but not every step."""
+    awake: list[Gang] = []
+    later: list[Gang] = []
+    for gang in s.gangs.values():
+        if gang.dirty or (s.touched and _concerned(gang)):
+            awake.append(gang)
+        elif _concerned(gang):
+            (awake if gang.look_at <= now else later).append(gang)
+    if later:
+        s.send(c.WakeAt(min(gang.look_at for gang in later)))
+    return awake
 
 
 def _job(s: State, job: Job, now: float) -> None:

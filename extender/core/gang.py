@@ -154,6 +154,8 @@ class Gang:
     #: It has been whole in this life of its record: from then on losing a member is no rollback.
     was_whole: bool = False
     dirty: bool = True
+    #: When it is looked at next if nothing happens to it; 0: in this step.
+    look_at: float = 0.0
 
     #: The plan's record in the API: its resourceVersion, "" when there is none.
     record_version: str = ""

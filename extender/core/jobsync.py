@@ -33,8 +33,8 @@ ADMISSION_SECONDS = 10.0
 REFUSED_SECONDS = 5.0
 #: A pass takes 10 µs a pod, and each pod has some five events in a life: a job of more pods than
 #: this rests between two passes, the longer the larger it is (seconds a pod, and at most).
-SMALL_JOB = 64
-REST_PER_POD = 0.0005
+SMALL_JOB = 8
+REST_PER_POD = 0.005
 REST_MOST = 1.0
 
 

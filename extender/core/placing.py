@@ -272,6 +272,7 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
+    gang.look_at = 0.0
     gang.refusal = releasing.partly(gang, refusal) if refusal and gang.partial else refusal
     if refusal is None or gang.satisfied():
         gang.waiting_since = None
