@@ -25,10 +25,13 @@ from extender.core.state import State
 def plan_seen(s: State, event: e.PlanSeen) -> None:
     """A plan record was added or changed: by this replica, by another, or by a user."""
     record = decode(event.raw)
+    meta = event.raw["metadata"]
+    name = meta["name"]
+    # Whatever it says: a plan of that name is written over this one.
+    s.plan_versions[meta["namespace"], name] = meta["resourceVersion"]
     if record is None:
         s.count("unreadable_plans")
         return
-    name = event.raw["metadata"]["name"]
     if name != record_name(record.key):
         s.count("forged_plans")
         return
@@ -42,6 +45,7 @@ def plan_seen(s: State, event: e.PlanSeen) -> None:
 
 def plan_gone(s: State, event: e.PlanGone) -> None:
     """A plan record was deleted; what it promised is in the pods, or is written again."""
+    s.plan_versions.pop((event.namespace, event.name), None)
     record = s.records.get((event.namespace, event.name))
     if record is not None and record.uid == event.uid:
         del s.records[event.namespace, event.name]

@@ -15,6 +15,7 @@ from msgspec import Struct, ValidationError, convert
 from extender.core.api import GANG_PLANS, MUSTER_GROUP, NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS
 from extender.core.identity import GroupKey
 from extender.core.objects import Manifest
+from extender.core.quantity import COUNT_LIMIT
 
 GROUP_LABEL = f"{MUSTER_GROUP}/group"
 PLANNED, DONE, VOID = "Planned", "Done", "Void"
@@ -103,6 +104,7 @@ def decode(raw: Manifest) -> PlanRecord | None:
     if (
         resource is None
         or not indexes
+        or not 0 <= spec.attempt < COUNT_LIMIT
         or {len(spec.uids), len(spec.node), len(spec.role)} != {length}
     ):
         return None

@@ -86,10 +86,8 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         return
     if done.code in (404, 409):
         # Gone or changed by somebody else: the watch tells its true version; write it anew.
-        known = s.records.get((gang.key.namespace, record_name(gang.key)))
-        gang.record_version = known.resource_version if known else ""
-        if done.code == 404:
-            gang.record_version = ""
+        known = s.plan_versions.get((gang.key.namespace, record_name(gang.key)), "")
+        gang.record_version = known if done.code == 409 else ""
     if state == PLANNED:
         why = f"its plan could not be written: {done.code} {done.message}"
         abort(s, gang, why, now)

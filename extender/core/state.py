@@ -121,6 +121,8 @@ class State:
         self.orphan_owner: dict[str, str] = {}
         self.orphan_services: dict[str, set[str]] = {}
         self.records: dict[tuple[str, str], PlanRecord] = {}
+        #: resourceVersion of every GangPlan, be it a plan of Muster's or not.
+        self.plan_versions: dict[tuple[str, str], str] = {}
         self.priority_classes: dict[str, int] = {}
         self.served: dict[Resource, bool] = {}
         #: Group kinds whose CRD has no status subresource.

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from extender.core.api import PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
+from extender.core.api import GANG_PLANS, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
 from extender.core.record import record_name
@@ -155,3 +155,44 @@ def test_a_job_larger_than_any_plan_is_refused_not_unrolled() -> None:
     assert (state["type"], state["status"]) == ("Invalid", "True")
     assert "replicas" in state["message"]
     runs_on(m)
+
+
+def forged(m: Machine, name: str, **spec: object) -> None:
+    """A GangPlan that a user made, where Muster keeps the plan of the group ``name``."""
+    key = GroupKey(VOLCANO_GROUPS, "default", name)
+    reference = {"apiVersion": VOLCANO_GROUPS.api_version, "name": name, "uid": "forged"}
+    table = {"nodes": ["n0"], "roles": [""], "members": [f"{name}-0"], "uids": [""]}
+    numbers = {"epoch": 2**63 - 1, "attempt": 1, "minMember": 1, "memberCount": 1}
+    body = {"groupRef": reference, "state": "Planned", **numbers, **table, "node": [0], "role": [0]}
+    meta = {"name": record_name(key), "namespace": "default"}
+    m.api.put(GANG_PLANS, {"metadata": meta, "spec": {**body, **spec}})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"groupRef": {"apiVersion": VOLCANO_GROUPS.api_version, "name": "other", "uid": "x"}},
+        {"groupRef": {"apiVersion": "v1", "name": "train"}},
+        {"attempt": 2**63 - 1},
+        {"attempt": -1},
+        {"members": None},
+        {"node": [7]},
+        {"state": "Done"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+def test_a_forged_plan_keeps_nobody_waiting(spec: dict[str, object], restarted: bool) -> None:
+    m = Machine(replicas=2)
+    do.gang(m, "train", 2)
+    m.rest(20)
+    forged(m, "train", **spec)
+    m.rest(20)
+    if restarted:
+        m.lose()
+        m.gain(m.replicas[1])
+    do.nodes(m, 2)
+    m.rest(60)
+    assert len(m.bound("train")) == 2
+    m.finish()
