@@ -29,6 +29,14 @@ VERIFY_SECONDS = 60.0
 _log = logger("loop")
 
 
+def steady(wall: Callable[[], float], counter: Callable[[], float]) -> Callable[[], float]:
+    """Seconds since the epoch, as ``counter`` goes on from ``wall``: setting the machine's clock
+    does not move it.
+    """
+    offset = wall() - counter()
+    return lambda: offset + counter()
+
+
 class Loop:
     """The inbox, and the task that empties it."""
 

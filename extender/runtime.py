@@ -23,18 +23,18 @@ from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ConfigError
 from extender.core.state import Rules
-from extender.http.app import make_app, serve
-from extender.http.tls import ServerTls
+from extender.http.app import make_admin_app, make_app, serve
+from extender.http.tls import ServerTls, follow
 from extender.http.verbs import Bindings
 from extender.jobs import KINDS
 from extender.kernels.warm import compile_all
 from extender.kube import credentials
 from extender.kube.client import ApiClient
 from extender.kube.executor import Executor, event_writer
-from extender.kube.lease import LeaderElector, Timing
+from extender.kube.lease import LeaderElector, Timing, boottime
 from extender.kube.reflector import Reflectors
 from extender.kube.solo import AlwaysLeader
-from extender.loop import Loop
+from extender.loop import Loop, steady
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 from extender.settings import Settings, Tls
@@ -114,8 +114,11 @@ async def running(
     ready = False
     view = StateView(coordinator.state, lambda: ready)
     timeout = m.leader_election.renew_deadline_seconds
-    async with ApiClient(where, metrics, timeout=timeout) as client, contextlib.AsyncExitStack() as stack:
-        loop = Loop(coordinator, metrics, clock=time.time)
+    async with (
+        ApiClient(where, metrics, timeout=timeout) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        loop = Loop(coordinator, metrics, clock=steady(time.time, boottime))
         bindings = Bindings(loop)
         elector = _elector(settings, client, loop, metrics, rng)
         events = event_writer(
@@ -233,8 +236,11 @@ async def _listen(
     if m.tls is not None:
         tls = _server_tls(m.tls)
         context = tls.context
-        reloading = asyncio.create_task(_reload(tls), name="tls")
-        stack.callback(reloading.cancel)
+        following = asyncio.create_task(follow(tls, metrics, TLS_RELOAD_SECONDS), name="tls")
+        stack.callback(following.cancel)
+    if m.listen.admin_port is not None:
+        pages = await serve(make_admin_app(view, metrics), m.listen.host, m.listen.admin_port)
+        stack.push_async_callback(pages.cleanup)
     return await serve(app, m.listen.host, m.listen.port, context)
 
 
@@ -242,12 +248,6 @@ def _server_tls(tls: Tls) -> ServerTls:
     if tls.client_ca_file is None:
         raise ConfigError("muster.tls.clientCAFile: is missing: callers are told by their CA")
     return ServerTls(Path(tls.cert_file), Path(tls.key_file), Path(tls.client_ca_file))
-
-
-async def _reload(tls: ServerTls) -> None:
-    while True:
-        await asyncio.sleep(TLS_RELOAD_SECONDS)
-        tls.reload()
 
 
 def _identity() -> str:

@@ -59,6 +59,8 @@ class Listen(_Section):
     host: Name = "127.0.0.1"
     port: int = Field(default=8900, ge=0, le=65_535)
     prefix: str = Field(default="/scheduler", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
+    #: Plain HTTP for probes, metrics and debug pages alone: who asks there has no certificate.
+    admin_port: int | None = Field(default=None, ge=0, le=65_535)
 
 
 class LeaderElection(_Section):

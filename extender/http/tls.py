@@ -5,10 +5,15 @@ kube-scheduler can prove itself to an extender by a client certificate and by no
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 
 from extender.core.errors import ConfigError
+from extender.obs.log import logger
+from extender.obs.metrics import Metrics
+
+_log = logger("tls")
 
 
 class ServerTls:
@@ -74,3 +79,16 @@ class ServerTls:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{client_ca}: not a CA certificate: {error}") from error
         return context
+
+
+async def follow(tls: ServerTls, metrics: Metrics, seconds: float) -> None:
+    """Look for new files every so many seconds, until cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            if tls.reload():
+                metrics.tls_reloads.labels("ok").inc()
+        except ConfigError as error:
+            # Half of a rotation: the files as they were serve until the next look.
+            metrics.tls_reloads.labels("failed").inc()
+            _log.warning("certificates not reloaded", error=str(error))

@@ -39,6 +39,8 @@ class Metrics:
         #: result: passed, held, refused, bound, error, not_leader.
         self.verb_results = counter("verb_results", "Answers of the verbs.", "verb", "result")
         self.malformed = counter("malformed_bodies", "Extender requests not understood.", "verb")
+        #: result: ok, failed.
+        self.tls_reloads = counter("tls_reloads", "Changed certificates read again.", "result")
 
         # The API. kind: the resource's kind.
         self.events_in = counter("events_in", "Watch and list events decoded.", "kind", "type")
@@ -71,15 +73,10 @@ class Metrics:
 
         # The loop.
         self.queue_length = gauge("queue_length", "Events that the loop has not applied yet.")
-        self.plan_seconds = seconds("plan", "Time to plan one gang.", _FAST)
         #: phase: the PodGroup's phase.
         self.gangs = gauge("gangs", "Gangs by phase.", "phase")
-        self.barrier_seconds = seconds(
-            "barrier", "Time from a gang's first /bind to its commit.", _SLOW
-        )
         #: what: plans, rollbacks, evidence, replanned_members, bind_failures and the like.
         self.core = counter("core", "What the core counted.", "what")
-        self.rollbacks = counter("rollbacks", "Attempts rolled back.", "cause")
         self.evidence = gauge("evidence", "Node and shape pairs that kube-scheduler refused.")
         self.invariant_violations = counter(
             "invariant_violations", "Faults that verify() found.", "invariant"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 import trustme
 import yaml
@@ -50,8 +51,16 @@ async def test_only_a_certificate_of_our_ca_gets_in(
     world.plane.start_scheduler(tls_scheduler(tmp_path, port, ca if trusted else other), "tls")
     try:
         where = credentials.from_kubeconfig(str(world.plane.kubeconfig_path))
-        async with running(settings_for(port, tls=tls), where) as service:
+        pages = free_port()
+        listen = {"host": "127.0.0.1", "port": port, "adminPort": pages}
+        async with running(settings_for(port, tls=tls, listen=listen), where) as service:
             await leading(service)
+            # A kubelet's probe has no certificate.
+            async with (
+                aiohttp.ClientSession() as probe,
+                probe.get(f"http://127.0.0.1:{pages}/readyz") as answer,
+            ):
+                assert answer.status == 200
             await world.nodes("n1", "n2")
             await world.group("train", 2)
             await world.gang("train", 2)

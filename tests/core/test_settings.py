@@ -118,7 +118,7 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
             "tiers: [{plugins: [{name: binpack, arguments: {binpack.weight: [1]}}]}]",
             "tiers[0].plugins[0].arguments.binpack.weight: [1] is not allowed",
         ),
-        ("muster: {listen: {prot: 1}}", "listen.prot: no such field; allowed: host, port, prefix"),
+        ("muster: {listen: {prot: 1}}", "listen.prot: no such field; allowed: adminPort, host, port, prefix"),
         ("muster: {listen: {port: 70000}}", "muster.listen.port: 70000 is not allowed"),
         ("muster: {listen: {port: '80'}}", "muster.listen.port: '80' is not allowed"),
         ("muster: {listen: {prefix: scheduler}}", "muster.listen.prefix: 'scheduler'"),

@@ -12,7 +12,7 @@ import trustme
 
 from extender.core.errors import ConfigError
 from extender.http.app import make_admin_app, serve
-from extender.http.tls import ServerTls
+from extender.http.tls import ServerTls, follow
 from extender.obs.metrics import Metrics
 from tests.http.conftest import ScriptedView
 
@@ -158,3 +158,23 @@ def test_a_client_ca_without_a_certificate_is_named(files):
     files.paths[2].write_text("")
     with pytest.raises(ConfigError, match=files.paths[2].name):
         ServerTls(*files.paths)
+
+
+async def test_half_of_a_rotation_is_survived(files, tls, url):
+    metrics = Metrics()
+    following = asyncio.create_task(follow(tls, metrics, 0.0))
+
+    async def counted(result):
+        async with asyncio.timeout(30):
+            while metrics.tls_reloads.labels(result)._value.get() < 1:  # noqa: ASYNC110 - a count
+                await asyncio.sleep(0)
+
+    files.paths[0].write_bytes(b"half of it")
+    await counted("failed")
+    files.client_ca = trustme.CA()
+    files.write()
+    await counted("ok")
+    assert await status(url, files.client(files.client_ca)) == 200
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
