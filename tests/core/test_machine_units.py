@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core.api import PYTORCH_JOBS
+from extender.core.api import PODS, PYTORCH_JOBS
 from extender.core.reasons import Code
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
@@ -101,6 +101,26 @@ def test_an_abandoned_plain_bind_is_answered_no_more() -> None:
     m.rest()  # the checks object to an answer
     assert len(m.bound("p")) == 1
     m.finish()
+
+
+def test_a_plain_pod_takes_no_place_that_was_reserved_since_it_was_filtered() -> None:
+    m = Machine()
+    do.nodes(m, 1)
+    do.pod(m, "p")
+    replica = m.leader
+    assert replica is not None
+    for place in list(replica.backlog):
+        replica.deliver(place, 10)
+    m.scheduler.cycle((PODS, "default", "p"))  # passes, and /bind is on its way
+    do.gang(m, "g", 1)
+    for place in list(replica.backlog):
+        replica.deliver(place, 10)
+    assert do.of(m, "g").members["g-0"].node == "n0"
+    m.flush()
+    assert replica.state.counters["plain_binds_refused"] == 1
+    m.rest()
+    m.finish()
+    assert m.bound() == {"g-0": "n0"}
 
 
 def test_a_bind_for_a_pod_that_nobody_has_shown_is_answered_in_the_end() -> None:
