@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -129,3 +130,8 @@ def job(name: str, workers: int) -> Manifest:
     template = {"spec": {"containers": [box]}}
     worker = {"replicas": workers, "restartPolicy": "Never", "template": template}
     return {"metadata": {"name": name}, "spec": {"pytorchReplicaSpecs": {"Worker": worker}}}
+
+
+def say(result: dict[str, Any]) -> None:
+    """Progress, for people."""
+    print(result, file=sys.stderr, flush=True)

@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     compile_all()
     return {
         "cells": [
-            _measure(*(int(part) for part in cell.split("x")), mix, args.repeat)
-            for cell in args.cells
+            _measure(int(members), int(nodes), mix, args.repeat)
+            for members, nodes in (cell.split("x") for cell in args.cells)
             for mix in MIXES
         ]
     }

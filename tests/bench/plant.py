@@ -7,18 +7,18 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from extender.core import api
 from extender.sim import fleet
@@ -31,6 +31,8 @@ from tests.controlplane.world import client_of
 ROOT = Path(__file__).parents[2]
 #: schedulerName of every kube-scheduler that is measured.
 SCHEDULER = "muster"
+#: Of a node.
+GPUS = 8
 #: How often a collection is deleted before that is called a failure.
 TRIES = 50
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -54,7 +56,6 @@ class Plant:
     muster: Daemon | None = None
     muster_port: int = 0
     _runs: int = 0
-    _extra: dict[str, Daemon] = field(default_factory=dict)
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far, by process; ``client`` is the benchmark itself."""
@@ -109,17 +110,22 @@ class Plant:
         log = self.muster.log.read_text()[-1500:]
         return "\n".join([*(page[:1500] for page in pages), log])
 
-    def metrics(self) -> str:
-        """Muster's metrics, as text."""
-        return _get(f"http://127.0.0.1:{self.muster_port}/metrics")
+    def sample(self, name: str, **labels: str) -> float:
+        """One of Muster's metrics; 0 where it has not been counted yet."""
+        text = _get(f"http://127.0.0.1:{self.muster_port}/metrics")
+        for family in text_string_to_metric_families(text):
+            for each in family.samples:
+                if each.name == name and each.labels == labels:
+                    return float(each.value)
+        return 0.0
 
 
 @contextlib.asynccontextmanager
-async def plant(nodes: int, gpus: int = 8) -> AsyncIterator[Plant]:
+async def plant(nodes: int) -> AsyncIterator[Plant]:
     """A control plane with this many GPU nodes and Muster's CRDs."""
     with _plane() as plane:
         async with client_of(plane) as client:
-            await fleet.add_nodes(client, fleet.racks(nodes, gpus=gpus))
+            await fleet.add_nodes(client, fleet.racks(nodes, gpus=GPUS))
             yield Plant(plane, client, muster_port=free_port())
 
 
@@ -205,11 +211,3 @@ async def delete_all(client: Client, resource_: api.Resource, namespace: str) ->
             return
         await asyncio.sleep(0.2)
     raise RuntimeError(f"{resource_.plural} are not deleted: {said}")
-
-
-def subprocess_env() -> dict[str, str]:
-    """For children of the benchmark: they import from the checkout."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-__all__ = ["Plant", "plant", "subprocess"]

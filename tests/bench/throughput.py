@@ -43,7 +43,7 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
             for cell in args.cells:
                 for mode in args.modes:
                     runs.append(await _measure(p, cell, mode, args))
-                    _say(runs[-1])
+                    load.say(runs[-1])
     return {"nodes": args.nodes, "runs": runs, "over_pinned": _ratios(runs)}
 
 
@@ -134,9 +134,3 @@ def _pin(node: str) -> Manifest:
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     required = {"nodeSelectorTerms": [{"matchFields": fields}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def _say(result: dict[str, Any]) -> None:
-    import sys
-
-    print(result, file=sys.stderr, flush=True)
