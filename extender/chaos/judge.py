@@ -176,9 +176,12 @@ class Judge:
             if claims.group_of(pod) == group and claims.placed(pod)
         }
         for uid, place in life.sent_for[group].items():
-            pod = self.past.at(api.PODS, place, self.version)
-            if pod is not None and pod["metadata"]["uid"] == uid and claims.phase(pod) != "Failed":
-                uids.add(uid)
+            # What it made itself it knows before it is shown.
+            for version in (record.pods, self.version):
+                pod = self.past.at(api.PODS, place, version)
+                if pod is not None and pod["metadata"]["uid"] == uid:
+                    uids.add(uid)
+                    break
         least = claims.minimum(resource, seen)
         if len(uids) < least:
             self.violated(

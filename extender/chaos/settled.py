@@ -42,7 +42,7 @@ class Settled:
         name = record["metadata"]["name"]
         group: Group = (resource, self._namespace, name)
         members = [pod for pod in self._pods if claims.group_of(pod) == group]
-        wanted = [*members, *self._unmade(record, members)]
+        wanted = [*members, *self._unmade(resource, record, members)]
         least = claims.minimum(resource, record)
         there = sum(map(claims.placed, members))
         waiting = [pod for pod in wanted if not claims.node_of(pod) and not claims.ended(pod)]
@@ -66,9 +66,11 @@ class Settled:
         ):
             yield "I4", f"gang {name} is left with {len(running)} of {least} bound"
 
-    def _unmade(self, record: Manifest, members: list[Manifest]) -> list[Manifest]:
+    def _unmade(
+        self, resource: Resource, record: Manifest, members: list[Manifest]
+    ) -> list[Manifest]:
         """Pods that a job wants and that do not exist."""
-        job = self._job_of(record)
+        job = self._job_of(record) if resource == VOLCANO_GROUPS else None
         if job is None or claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
             return []
         names = {pod["metadata"]["name"] for pod in members}
@@ -82,23 +84,22 @@ class Settled:
         return result
 
     def _job_of(self, record: Manifest) -> Manifest | None:
-        for reference in record["metadata"].get("ownerReferences") or ():
-            for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
-                if job["metadata"]["uid"] == reference["uid"]:
-                    return job
+        """The job that has the group's name: its group, whoever made it."""
+        for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
+            if job["metadata"]["name"] == record["metadata"]["name"]:
+                return job
         return None
 
     def _jobs(self) -> Iterator[Problem]:
         """A job that has not ended has its group, for that says why it waits."""
-        records = self._store.list(VOLCANO_GROUPS, self._namespace)
-        owners = {
-            reference["uid"]
-            for record in records
-            for reference in record["metadata"].get("ownerReferences") or ()
+        groups = {
+            record["metadata"]["name"]
+            for record in self._store.list(VOLCANO_GROUPS, self._namespace)
         }
         for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
-            if not claims.verdict(job) and job["metadata"]["uid"] not in owners:
-                yield "I7", f"job {job['metadata']['name']} has no PodGroup"
+            name = job["metadata"]["name"]
+            if not claims.verdict(job) and name not in groups:
+                yield "I7", f"job {name} has no PodGroup"
 
     def _plain(self) -> Iterator[Problem]:
         for pod in self._pods:

@@ -262,6 +262,7 @@ class Scheduler:
             found, _ = await self._feasible(pod, wanted, [nominated], diagnosis)
             if found:
                 return found[0].name
+            rows = self._usage.nodes()  # a node may have gone while the extenders were asked
         names = pinned(pod["spec"])
         if names is not None:
             rows = [row for row in rows if row.name in names]
