@@ -79,6 +79,7 @@ def lost(s: State) -> None:
     for token in [*s.binds, *s.tokens]:
         s.binds.pop(token, None)
         s.send(c.Answer(token, "this replica does not lead any more"))
+    s.refused.clear()
     for key in [k for k in s.cluster.reserved_keys if k.startswith("plain ")]:
         s.cluster.release(key)
     s.forget_commands()

@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.core import inspecting
 from extender.core.errors import InvalidObject
-from extender.core.events import FilterAsked
+from extender.core.events import FilterAsked, PlainRefused
 from extender.core.framework import Victim
 from extender.core.gang import Gang, Member, Slot
 from extender.core.identity import membership
@@ -122,23 +122,25 @@ def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) ->
 
 def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
     """Let a pod of no group through, but not onto capacity that a plan holds (S9)."""
-    reserved = s.cluster.reserved
-    rows = np.flatnonzero(reserved.any(axis=1))
-    if not len(rows):
+    if not s.cluster.reservations:
         return FilterAnswer(names)
     try:
         shape = shape_of(pod)
     except InvalidObject as error:
         return FilterAnswer((), MARK + str(error))
-    asked = s.cluster.nodes.vector(shape.requests)
+    asked = s.cluster.nodes.vector(shape.requests)  # first: it may add a column
     needed = asked > 0
+    reserved = s.cluster.reserved
+    rows = np.flatnonzero(reserved.any(axis=1))
     free = s.cluster.allocatable[rows] - s.cluster.used[rows] - reserved[rows]
     short = (free[:, needed] < asked[needed]).any(axis=1)
     taken = {s.cluster.name_of(int(row)) for row in rows[short]}
     if not taken:
         return FilterAnswer(names)
     message = MARK + Reason.of(Code.RESERVED, group="that is being placed").render()
-    return FilterAnswer([name for name in names if name not in taken], message)
+    passed = [name for name in names if name not in taken]
+    event = None if passed else PlainRefused(pod.metadata.uid)
+    return FilterAnswer(passed, message, event=event)
 
 
 def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:

@@ -45,6 +45,8 @@ class Cluster:
         #: Bumped when a row gained capacity or a constraint loosened: a refusal older than this
         #: is worth another try.
         self.capacity_generation = 0
+        #: Counts reservations that ended otherwise than by their pod's being bound there.
+        self.given_back = 0
         #: Set by a snapshot that looked at required pod affinity or spread: from then on a new
         #: pod, too, may make room for another.
         self.followers = False
@@ -212,6 +214,7 @@ class Cluster:
         """Give back what ``key`` holds, if anything."""
         if self._unreserve(key) is not None:
             self.capacity_generation += 1
+            self.given_back += 1
 
     def confirm(self, key: str, node: str) -> None:
         """What ``key`` holds is a pod's own now: nothing is free again unless that is elsewhere."""

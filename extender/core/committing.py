@@ -9,14 +9,9 @@ from __future__ import annotations
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import releasing
-from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
-from extender.core.ingest import plain_key
 from extender.core.learning import learn, note_refused, offered_by
-from extender.core.objects import Pod
-from extender.core.reasons import Code, Reason
-from extender.core.shape import shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import HeldBind, State
 
@@ -67,61 +62,6 @@ def bind_abandoned(s: State, event: e.BindAbandoned, now: float) -> None:
         gang.move(slot, Member.RELEASED)
         slot.released_at = now
         gang.dirty = True
-
-
-def plain_binds(s: State, now: float) -> None:
-    """Bind pods of no group, once the watch has shown them; refuse what is reserved."""
-    for token, held in list(s.binds.items()):
-        known = s.slots.get((held.namespace, held.name))
-        if known is not None and known[1].uid == held.uid:
-            del s.binds[token]
-            bind_asked(s, e.BindAsked(token, held.namespace, held.name, held.uid, held.node), now)
-            continue
-        pod = s.plain.get(held.uid)
-        if pod is not None:
-            del s.binds[token]
-            _bind_plain(s, held, pod)
-        elif now - held.since >= s.rules.bind_timeout:
-            del s.binds[token]
-            s.send(c.Answer(token, "the pod is not known to the API server's watch"))
-
-
-def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
-    """Bind a plain pod unless that would take what a plan holds (checked again after /filter)."""
-    row = s.cluster.row_of(held.node)
-    try:
-        shape = shape_of(pod)
-    except InvalidObject as error:
-        s.send(c.Answer(held.token, str(error)))
-        return
-    if row is None:
-        s.send(c.Answer(held.token, f"node {held.node} does not exist"))
-        return
-    if s.cluster.reserved[row].any() and Snapshot(s.cluster).capacity(shape)[row] < 1:
-        s.count("plain_binds_refused")
-        s.send(c.Answer(held.token, Reason.of(Code.RESERVED, group="a planned gang").render()))
-        return
-    key = plain_key(held.uid)
-    s.cluster.reserve(key, shape, row)
-    s.tokens[held.token] = (held.namespace, held.name)
-
-    def then(done: Done, now: float) -> None:
-        error = "" if done.ok else f"{done.code} {done.reason}: {done.message}"
-        if not done.ok:
-            s.cluster.release(key)
-        if held.token in s.tokens:
-            s.send(c.Answer(held.token, error))
-
-    s.send(
-        c.Bind(
-            s.next_id(then),
-            held.namespace,
-            held.name,
-            held.uid,
-            pod.metadata.resource_version,
-            held.node,
-        )
-    )
 
 
 def barrier(s: State, gang: Gang, now: float) -> None:

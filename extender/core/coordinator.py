@@ -16,6 +16,7 @@ from extender.core import (
     groups,
     jobsync,
     placing,
+    plain,
     releasing,
     reporting,
 )
@@ -70,7 +71,8 @@ def _step(s: State, now: float) -> None:
     for gang in s.gangs.values():
         if not gang.look_at or gang.dirty:
             placing.keep_whole(s, gang)
-    committing.plain_binds(s, now)
+    plain.binds(s, now)
+    plain.wake(s)
     for gang in list(s.gangs.values()):
         if not gang.look_at or gang.dirty or gang.refused_at == -1:
             gang.look_at = now + LOOK_SECONDS

@@ -200,6 +200,12 @@ class FilterAsked(Event):
     offered: tuple[str, ...] = ()
 
 
+class PlainRefused(Event):
+    """/filter refused a pod of no group every node that it could go to, as they are held."""
+
+    uid: str
+
+
 class BindAsked(Event):
     """kube-scheduler called /bind and waits; ``token`` names the open request."""
 

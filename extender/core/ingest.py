@@ -59,6 +59,8 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     if pod.spec.scheduler_name not in s.rules.scheduler_names:
         _foreign(s, gang, pod)
         return
+    s.plain.pop(meta.uid, None)
+    s.refused.pop(meta.uid, None)
     slot = gang.members.get(meta.name) or Slot(meta.name, claim.task, Member.HELD)
     _update(s, gang, slot, pod, shape, fault)
     _transition(s, gang, slot, pod, now)
@@ -73,6 +75,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
         s.evidence.forget(s.cluster.name_of(row))
     s.cluster.remove_pod(event.uid)
     s.plain.pop(event.uid, None)
+    s.refused.pop(event.uid, None)
     s.cluster.release(plain_key(event.uid))
     s.faults.pop(event.uid, None)
     s.forget_notices(event.uid)
@@ -118,6 +121,7 @@ def _plain(s: State, pod: Pod) -> None:
         s.plain[pod.metadata.uid] = pod
     else:
         s.plain.pop(pod.metadata.uid, None)
+        s.refused.pop(pod.metadata.uid, None)
 
 
 def _touch(s: State, node: str) -> None:
@@ -226,16 +230,21 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
             s.reject(slot, f"the pod is bound to {slot.node or 'no node'} already")
     if slot.state != before:
         gang.dirty = True
-    if slot.deleting and slot.state not in PLACED:
-        s.unassign(gang, slot)
-        s.reject(slot, "the pod is being deleted")
-        gang.move(slot, Member.HELD)
-        gang.dirty = True
+    _yield_place(s, gang, slot)
     unasked = slot.state == Member.BINDING and s.unmanaged(slot.shape)
     if slot.state == Member.RELEASED or unasked:
         _look_for_refusal(s, gang, slot, pod, now)
     elif slot.state == Member.HELD:
         slot.scheduled_message = scheduled_message(pod.status)
+
+
+def _yield_place(s: State, gang: Gang, slot: Slot) -> None:
+    """A pod that is being deleted before it was placed needs no place."""
+    if slot.deleting and slot.state not in PLACED:
+        s.unassign(gang, slot)
+        s.reject(slot, "the pod is being deleted")
+        gang.move(slot, Member.HELD)
+        gang.dirty = True
 
 
 def _look_for_refusal(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:

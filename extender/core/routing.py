@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from extender.core import adopting, committing, groups, ingest, jobsync, learning
+from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain
 from extender.core import events as e
 from extender.core.api import PODS
 from extender.core.gang import Member
@@ -45,6 +45,7 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
         e.LeaderGained: lambda x, now: adopting.gained(s, x, now),
         e.LeaderLost: lambda x, _: adopting.lost(s),
         e.FilterAsked: lambda x, now: _filter_asked(s, x, now),
+        e.PlainRefused: lambda x, _: plain.refused(s, x),
         e.BindAsked: lambda x, now: committing.bind_asked(s, x, now),
         e.BindAbandoned: lambda x, now: committing.bind_abandoned(s, x, now),
         e.Done: s.done,

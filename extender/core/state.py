@@ -133,6 +133,10 @@ class State:
         self.tokens: dict[int, tuple[str, str]] = {}
         #: Pods of no group that wait for a node, by uid.
         self.plain: dict[str, Pod] = {}
+        #: Those of them that /filter refused because their nodes are held for others, in order.
+        self.refused: dict[str, None] = {}
+        #: Cluster.given_back when they were last woken.
+        self.woken_at = 0
         #: Names of nodes whose rows changed otherwise than by Muster's own binds since last step.
         self.touched: set[str] = set()
         self.synced = False

@@ -1,0 +1,117 @@
+"""Pods of no group: bound as they come, but not onto what a plan holds, and woken when it is free.
+
+kube-scheduler does not look again at a pod that /filter refused before something in the API
+changes, and a reservation that ends without a Binding changes nothing there.
+"""
+
+from __future__ import annotations
+
+from extender.core import commands as c
+from extender.core import committing
+from extender.core import events as e
+from extender.core.api import PODS
+from extender.core.errors import InvalidObject
+from extender.core.events import Done
+from extender.core.ingest import WAKE_ANNOTATION, plain_key
+from extender.core.objects import Pod
+from extender.core.reasons import Code, Reason
+from extender.core.shape import PodShape, shape_of
+from extender.core.snapshot import Snapshot
+from extender.core.state import HeldBind, State
+
+
+def refused(s: State, event: e.PlainRefused) -> None:
+    """/filter let the pod onto no node, as these are held for others."""
+    if event.uid in s.plain:
+        s.refused[event.uid] = None
+
+
+def wake(s: State) -> None:
+    """Places were given back unused: pods that were refused for them are worth another look."""
+    if s.woken_at == s.cluster.given_back or any(gang.dirty for gang in s.gangs.values()):
+        # A gang that is yet to be decided on may take the places again.
+        return
+    s.woken_at = s.cluster.given_back
+    room: dict[PodShape, bool] = {}
+    if not s.refused:
+        return
+    view = Snapshot(s.cluster)
+    for uid in list(s.refused):
+        pod = s.plain[uid]
+        try:
+            shape = shape_of(pod)
+        except InvalidObject:
+            s.count("invalid_pods")
+            continue
+        if shape not in room:
+            room[shape] = bool(view.feasible(shape).any())
+        if room[shape]:
+            del s.refused[uid]
+            _wake(s, pod)
+
+
+def _wake(s: State, pod: Pod) -> None:
+    """Any change of a pod makes kube-scheduler look at it again."""
+    s.count("plain_pods_woken")
+    meta = pod.metadata
+    mark = {WAKE_ANNOTATION: str(s.cluster.given_back)}
+    body = {"metadata": {"uid": meta.uid, "annotations": mark}}
+    id_ = s.next_id(lambda done, now: None)
+    s.send(c.Patch(id_, c.Lane.STATUS, PODS, meta.namespace, meta.name, body))
+
+
+def binds(s: State, now: float) -> None:
+    """Bind pods of no group, once the watch has shown them; refuse what is reserved."""
+    for token, held in list(s.binds.items()):
+        known = s.slots.get((held.namespace, held.name))
+        if known is not None and known[1].uid == held.uid:
+            del s.binds[token]
+            committing.bind_asked(
+                s, e.BindAsked(token, held.namespace, held.name, held.uid, held.node), now
+            )
+            continue
+        pod = s.plain.get(held.uid)
+        if pod is not None:
+            del s.binds[token]
+            _bind_plain(s, held, pod)
+        elif now - held.since >= s.rules.bind_timeout:
+            del s.binds[token]
+            s.send(c.Answer(token, "the pod is not known to the API server's watch"))
+
+
+def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
+    """Bind a plain pod unless that would take what a plan holds (checked again after /filter)."""
+    row = s.cluster.row_of(held.node)
+    try:
+        shape = shape_of(pod)
+    except InvalidObject as error:
+        s.send(c.Answer(held.token, str(error)))
+        return
+    if row is None:
+        s.send(c.Answer(held.token, f"node {held.node} does not exist"))
+        return
+    if s.cluster.reserved[row].any() and Snapshot(s.cluster).capacity(shape)[row] < 1:
+        s.count("plain_binds_refused")
+        s.send(c.Answer(held.token, Reason.of(Code.RESERVED, group="a planned gang").render()))
+        return
+    key = plain_key(held.uid)
+    s.cluster.reserve(key, shape, row)
+    s.tokens[held.token] = (held.namespace, held.name)
+
+    def then(done: Done, now: float) -> None:
+        error = "" if done.ok else f"{done.code} {done.reason}: {done.message}"
+        if not done.ok:
+            s.cluster.release(key)
+        if held.token in s.tokens:
+            s.send(c.Answer(held.token, error))
+
+    s.send(
+        c.Bind(
+            s.next_id(then),
+            held.namespace,
+            held.name,
+            held.uid,
+            pod.metadata.resource_version,
+            held.node,
+        )
+    )
