@@ -159,6 +159,8 @@ def _conditions(gang: Gang, now: float) -> tuple[Condition, ...]:
         code = gang.refusal.code
         reason = _VOLCANO_REASON.get(code, str(code))
         wanted["Unschedulable"] = Condition("Unschedulable", "True", reason, _sentence(gang))
+        if any(c.type == "Scheduled" for c in gang.conditions):
+            wanted["Scheduled"] = Condition("Scheduled", "False", reason, "")
     kept = []
     for old in gang.conditions:
         new = wanted.pop(old.type, None)

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from extender.core.api import GANG_PLANS, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
+from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
 from extender.core.record import record_name
@@ -195,4 +195,28 @@ def test_a_forged_plan_keeps_nobody_waiting(spec: dict[str, object], restarted: 
     do.nodes(m, 2)
     m.rest(60)
     assert len(m.bound("train")) == 2
+    m.finish()
+
+
+def test_a_gang_that_is_whole_no_more_does_not_say_scheduled() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "train", 2)
+    m.rest(20)
+    lost = m.bound()["train-1"]
+    m.api.change((NODES, "", lost), spec={"unschedulable": True})
+    m.api.delete((PODS, "default", "train-1"))
+    m.flush()
+    do.pod(m, "train-1", "train")
+    m.rest(60)
+    group = m.api.get(VOLCANO_GROUPS, "train")
+    assert group is not None
+    said = {each["type"]: each["status"] for each in group["status"]["conditions"]}
+    assert said == {"Scheduled": "False", "Unschedulable": "True"}
+    m.api.change((NODES, "", lost), spec={"unschedulable": False})
+    m.rest(60)
+    group = m.api.get(VOLCANO_GROUPS, "train")
+    assert group is not None
+    said = {each["type"]: each["status"] for each in group["status"]["conditions"]}
+    assert said == {"Scheduled": "True", "Unschedulable": "False"}
     m.finish()
