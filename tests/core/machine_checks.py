@@ -32,7 +32,8 @@ class Checks:
         self.replica = replica
         self.pods: dict[tuple[str, str], o.Pod] = {}
         self.groups: dict[GroupKey, Any] = {}
-        #: Pods that went in this turn, perhaps after a Bind that an earlier event of it asked for.
+        #: Pods that went or failed in this turn, as they were: perhaps after an event of it that asked
+        #: for a Bind.
         self.left: dict[tuple[str, str], o.Pod] = {}
         #: Open /bind requests: token → (uid, node); and tokens that are answered or abandoned.
         self.open: dict[int, tuple[str, str]] = {}
@@ -66,7 +67,10 @@ class Checks:
     def _shown(self, event: e.Event) -> None:
         match event:
             case e.PodSeen(pod):
-                self.pods[pod.metadata.namespace, pod.metadata.name] = pod
+                place = (pod.metadata.namespace, pod.metadata.name)
+                if place in self.pods and pod.status.phase == "Failed":
+                    self.left.setdefault(place, self.pods[place])
+                self.pods[place] = pod
             case e.PodGone(namespace, name, uid):
                 known = self.pods.get((namespace, name))
                 if known is not None and known.metadata.uid == uid:
@@ -126,6 +130,10 @@ class Checks:
     def _whole(self, bind: c.Bind) -> None:
         """I1: bound already, or in the same commit, by what was shown to this replica."""
         shown = self.left | self.pods
+        if bind.uid in self.failed:
+            # Asked for while an event was applied: what the turn's other events changed may have
+            # been as it was before.
+            shown = self.pods | {k: p for k, p in self.left.items() if p.status.phase != "Failed"}
         pod = shown[bind.namespace, bind.name]
         claim = membership(pod)
         again = sum(each.uid == bind.uid for each in self.binds.values()) > 1
@@ -134,6 +142,8 @@ class Checks:
         group = self.groups.get(claim.key)
         assert group is not None, f"{bind.name} bound without its PodGroup"
         sent = {each.uid for each in self.binds.values()}
+        if bind.uid in self.failed:
+            sent |= self.failed
         tasks: Counter[str] = Counter()
         for other in shown.values():
             theirs = membership(other)
@@ -152,6 +162,7 @@ class Checks:
         s.cluster.verify()
         # Whether a plain pod fits beside bound ones is kube-scheduler's to know, and it knows sooner.
         plain = {b.node for b in self.binds.values() if (b.namespace, b.name) not in s.slots}
+        plain |= {p.spec.node_name for p in self.pods.values() if membership(p) is None}
         for over in s.cluster.over_committed():
             assert over.node in machine.excused | plain, f"I2: {over.render()}"
         for name, (has, taken) in machine.taken().items():
