@@ -44,6 +44,11 @@ class LeaderLabel:
         self._wanted = on
         self._spawn(self.settle())
 
+    def confirm(self) -> None:
+        """Put the own pod's label on once more: an older request that was late may have undone it."""
+        self._shown = None
+        self._spawn(self.settle())
+
     def take_off(self, holder: str) -> None:
         """Take the label off the pod of an old holder (``POD_anything``), in the background."""
         pod = holder.rpartition("_")[0]

@@ -39,6 +39,8 @@ from extender.kube.solo import AlwaysLeader
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
+#: Seconds between two looks of the holder at its own label.
+LABEL_SECONDS = 15.0
 #: leaseTransitions is an int32.
 _MAX_EPOCH = 2**31 - 1
 
@@ -229,10 +231,14 @@ class LeaderElector:
 
     async def _keep(self) -> None:
         """Renew until that fails for good."""
+        labelled_at = self._clock()
         while self.may_write():
             await asyncio.sleep(self._timing.retry)
             if not self.may_write() or not await self._renew():
                 break
+            if self._label is not None and self._clock() - labelled_at >= LABEL_SECONDS:
+                labelled_at = self._clock()
+                self._label.confirm()
         self._lose("the Lease could not be renewed")
 
     async def _renew(self) -> bool:

@@ -213,6 +213,19 @@ async def test_label_follows_the_leader(make):
     assert labelled() == []
 
 
+async def test_the_label_comes_back_when_a_late_request_has_taken_it_off(make):
+    # The label is the Service's only way to the leader: without it kube-scheduler finds nobody.
+    make.server.objects[POD + "a"] = {"metadata": {"name": "a"}}
+
+    def labels():
+        return make.server.objects[POD + "a"]["metadata"].get("labels", {})
+
+    await make("a").start().gained()
+    await until(lambda: LEADER_LABEL in labels())
+    make.server.objects[POD + "a"]["metadata"]["labels"] = {}
+    await until(lambda: LEADER_LABEL in labels())
+
+
 async def test_timing_must_let_a_holder_give_up_first():
     with pytest.raises(ConfigError, match="must grow"):
         Timing(duration=10, renew_deadline=10).check()
