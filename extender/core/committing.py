@@ -41,7 +41,7 @@ def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
         where = f"it is planned on {slot.node}" if slot.node else "it is not planned"
         s.send(c.Answer(event.token, f"gang {gang.key}: not on {event.node}: {where}"))
     else:
-        slot.token = event.token
+        slot.token, slot.bind_tries = event.token, 0
         s.tokens[event.token] = (event.namespace, event.name)
         gang.progress_at = now
         gang.dirty = True
@@ -66,7 +66,7 @@ def bind_abandoned(s: State, event: e.BindAbandoned, now: float) -> None:
 
 def barrier(s: State, gang: Gang, now: float) -> None:
     """Commit if those that have arrived make the gang whole; nothing is sent before that."""
-    if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING:
+    if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING or not gang.uid:
         return
     if not gang.satisfied(Member.ARRIVED, Member.BINDING):
         return
@@ -77,7 +77,6 @@ def barrier(s: State, gang: Gang, now: float) -> None:
         gang.stage = Stage.COMMITTING
     for slot in sorted(arrived, key=lambda m: m.name):
         gang.move(slot, Member.BINDING)
-        slot.bind_tries = 0
         if slot.token is None and slot.gated and s.unmanaged(slot.shape):
             releasing.ungate(s, gang, slot)
         else:
@@ -155,12 +154,17 @@ def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
     if slot.state != Member.BINDING:
         return
     s.count("bind_failures")
-    # Whether one without an answer took effect is not known: asking again with its uid is safe.
-    stale = _stale(slot, done) if gang.uid and gang.satisfied(Member.BINDING) else None
-    if slot.bind_tries < BIND_TRIES and (stale or done.code == 0):
-        slot.bind_tries += 1
-        slot.resource_version = stale or slot.resource_version
+    slot.bind_tries += 1
+    if slot.bind_tries <= BIND_TRIES and done.code == 0:
+        # Whether it took effect is not known: asking again with its uid is safe.
         _bind(s, gang, slot)
+        return
+    stale = _stale(slot, done)
+    stands = bool(gang.uid) and (gang.stage != Stage.WAITING or gang.satisfied())
+    if slot.bind_tries <= BIND_TRIES and stale and slot.token is not None and stands:
+        # The barrier decides anew, on all that has happened meanwhile.
+        slot.resource_version = stale
+        gang.move(slot, Member.ARRIVED)
         return
     why = f"{done.code} {done.reason}: {done.message}"
     s.reject(slot, why)

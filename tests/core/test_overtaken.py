@@ -9,7 +9,7 @@ from extender.core import events as e
 from extender.core.api import PODS, PYTORCH_JOBS
 from extender.core.objects import Pod
 from tests.core import machine_stories as do
-from tests.core.machine import Machine, Replica
+from tests.core.machine import Fault, Machine, Replica
 
 
 def leader(m: Machine) -> Replica:
@@ -85,3 +85,21 @@ def test_a_negative_priority_is_lower_than_none() -> None:
     do.nodes(m, 1)
     m.rest(20)
     assert set(m.bound()) == {"usual-0"}
+
+
+def test_a_stale_binding_is_sent_again_only_if_its_gang_still_stands() -> None:
+    m = Machine()
+    do.nodes(m, 3)
+    m.faults.append(Fault("hold", "Bind", "Pod", "g-2"))
+    do.gang(m, "g", 3)
+    m.flush()
+    replica = leader(m)
+    assert set(m.bound()) == {"g-0", "g-1"}
+    m.api.change((PODS, "default", "g-2"), metadata={"annotations": {"touched": "1"}})
+    m.api.change((PODS, "default", "g-0"), status={"phase": "Failed"})
+    (late,) = [key for key, chain in replica.chains.items() if isinstance(chain[0], c.Bind)]
+    replica.carry_out(late)
+    conflict = replica.replies.pop()
+    assert conflict.code == 409
+    replica.turn(conflict, *(event for told in replica.backlog.values() for event in told))
+    assert not [x for x in replica.pending() if isinstance(x, c.Bind)]
