@@ -98,12 +98,18 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         case "Exists":
             return True
         case "Lt" | "Gt" as operator:
-            have, bound = integer(taint.value), integer(toleration.value)
+            have, bound = _decimal(taint.value), _decimal(toleration.value)
             if have is None or bound is None:
                 return False
             return have < bound if operator == "Lt" else have > bound
         case _:
             return False
+
+
+def _decimal(text: str) -> int | None:
+    """An integer as people write it: no leading zeros, no plus (content.IsDecimalInteger)."""
+    value = integer(text)
+    return value if str(value) == text else None
 
 
 def _label_holds(view: NodeView, requirement: Requirement) -> BoolArray:

@@ -87,6 +87,8 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     owner = s.orphan_owner.pop(event.uid, "")
     if owner in s.orphans:
         s.orphans[owner].pop(event.uid, None)
+        if not s.orphans[owner]:
+            del s.orphans[owner]
     _forget_foreign(s, event.uid)
     known = s.slots.get((event.namespace, event.name))
     if known is not None and known[1].uid == event.uid:

@@ -54,7 +54,7 @@ def job_seen(s: State, event: e.JobSeen) -> None:
         for pod in s.orphans.pop(job.uid, {}).values():
             job.pods[pod.metadata.name] = pod
             s.pod_jobs[pod.metadata.uid] = job
-        job.services |= s.orphan_services.pop(job.uid, set())
+        job.services |= {name for _, name in s.orphan_services.pop(job.uid, set())}
     _show(job, event.raw)
     job.dirty = True
 
@@ -88,7 +88,8 @@ def service_seen(s: State, event: e.ServiceSeen) -> None:
     for owner in event.metadata.owner_references:
         job = s.jobs_by_uid.get(owner.uid)
         if job is None and s.runs(owner):
-            s.orphan_services.setdefault(owner.uid, set()).add(event.metadata.name)
+            place = (event.metadata.namespace, event.metadata.name)
+            s.orphan_services.setdefault(owner.uid, set()).add(place)
         elif job is not None and event.metadata.name not in job.services:
             job.services.add(event.metadata.name)
             job.dirty = True
@@ -96,8 +97,10 @@ def service_seen(s: State, event: e.ServiceSeen) -> None:
 
 def service_gone(s: State, event: e.ServiceGone) -> None:
     """A service was deleted."""
-    for names in s.orphan_services.values():
-        names.discard(event.name)
+    for owner, places in list(s.orphan_services.items()):
+        places.discard((event.namespace, event.name))
+        if not places:
+            del s.orphan_services[owner]
     for job in s.jobs.values():
         if job.namespace == event.namespace and event.name in job.services:
             job.services.discard(event.name)

@@ -119,7 +119,7 @@ class State:
         #: Pods and services of jobs that the watch has not shown, by the job's uid.
         self.orphans: dict[str, dict[str, Pod]] = {}
         self.orphan_owner: dict[str, str] = {}
-        self.orphan_services: dict[str, set[str]] = {}
+        self.orphan_services: dict[str, set[tuple[str, str]]] = {}
         self.records: dict[tuple[str, str], PlanRecord] = {}
         #: resourceVersion of every GangPlan, be it a plan of Muster's or not.
         self.plan_versions: dict[tuple[str, str], str] = {}
@@ -146,7 +146,8 @@ class State:
         self._out: list[c.Command] = []
         self._next_id = 0
         self._awaiting: dict[int, Then] = {}
-        self._noticed: dict[tuple[str, str, str], str] = {}
+        #: Object's uid → (reason, type) → the words that were last said.
+        self._noticed: dict[str, dict[tuple[str, str], str]] = {}
         self._shapes: dict[PodShape, PodShape] = {}
 
     # -- commands
@@ -191,16 +192,17 @@ class State:
         message: str,
     ) -> None:
         """Report on an object, once for as long as the words stay the same."""
-        key = (uid or f"{namespace}/{name}", reason, type_)
-        if self._noticed.get(key) == message or not self.leading:
+        if not self.leading:
             return
-        self._noticed[key] = message
+        said = self._noticed.setdefault(uid or f"{namespace}/{name}", {})
+        if said.get((reason, type_)) == message:
+            return
+        said[reason, type_] = message
         self.send(c.Notice(resource, namespace, name, uid, type_, reason, message))
 
     def forget_notices(self, uid: str) -> None:
         """An object is gone: its notices may be given again to a namesake."""
-        for key in [k for k in self._noticed if k[0] == uid]:
-            del self._noticed[key]
+        self._noticed.pop(uid, None)
 
     def count(self, what: str, by: int = 1) -> None:
         """Count something that metrics show."""

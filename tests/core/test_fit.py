@@ -329,6 +329,7 @@ def test_numeric_tolerations_compare():
     assert fits("Lt", "950")
     assert not fits("Gt", "900")
     assert not fits("Lt", "many")
+    assert not fits("Gt", "0800")
 
 
 def test_bans_are_of_one_shape_and_say_why():

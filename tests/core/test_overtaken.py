@@ -6,7 +6,7 @@ from msgspec import convert
 
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core.api import PODS, PYTORCH_JOBS
+from extender.core.api import PODS, PYTORCH_JOBS, SERVICES
 from extender.core.objects import Pod
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine, Replica
@@ -26,6 +26,29 @@ def test_a_bind_that_comes_after_the_lease_was_lost_is_answered() -> None:
     m.lose()
     replica.coordinator.apply(e.BindAsked(99, "default", "p", raw["metadata"]["uid"], "n0"), m.now)
     assert [x.token for x in replica.coordinator.step(m.now) if isinstance(x, c.Answer)] == [99]
+
+
+def test_nothing_is_kept_of_a_job_whose_pods_and_services_outlived_it() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.job(m, "j", 2)
+    m.rest(20)
+    state = leader(m).state
+    pods = [place for place in m.api.objects if place[0] == PODS]
+    services = [place for place in m.api.objects if place[0] == SERVICES]
+    assert pods
+    assert services
+    leader(m).turn(e.JobGone(PYTORCH_JOBS, "default", "j", next(iter(state.jobs_by_uid))))
+    for place in (*pods, *services):
+        m.api.change(place, metadata={"labels": {"touched": "1"}})
+    m.flush()
+    assert state.orphans
+    assert state.orphan_services
+    for place in (*pods, *services):
+        m.api.remove(place)
+    m.flush()
+    assert not state.orphans
+    assert not state.orphan_services
 
 
 def test_a_hint_is_not_taken_for_the_list_of_all_nodes() -> None:
