@@ -93,7 +93,8 @@ class Loop:
             self._guarded(lambda: self.coordinator.apply(self._queue.popleft(), now))
         if not self._queue:
             self._something.clear()
-        self._guarded(lambda: self._decide(now))
+        if not self._guarded(lambda: self._decide(now)):
+            self._set_aside(now)
         self._observe(now)
 
     def _decide(self, now: float) -> None:
@@ -108,14 +109,22 @@ class Loop:
                 case _:
                     raise InvariantViolated("commands", f"nobody carries out {command!r}")
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _set_aside(self, now: float) -> None:
+        """What a broken step was at must not break the next one too; that one comes at once."""
+        if name := self.coordinator.set_aside(now):
+            _log.error("left alone for a while, as it breaks the loop", object=name)
+            self.put(Tick())
+
+    def _guarded(self, work: Callable[[], None]) -> bool:
         """A fault of the core's own costs one event, is counted, and is never silent."""
         try:
             work()
+            return True
         except Exception as error:  # noqa: BLE001 - the loop must outlive any fault of one event
             self.faults += 1
             self._metrics.invariant_violations.labels("loop").inc()
             _log.error("fault in the core", exc_info=error)
+            return False
 
     def _wake_by(self, at: float) -> None:
         """Keep every wish, in steps of WAKE_STEP, so that none is lost behind an earlier one."""

@@ -24,11 +24,14 @@ from extender.core import events as e
 from extender.core.api import VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
 from extender.core.gang import Gang, Member, Stage
+from extender.core.identity import GroupKey
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.routing import handlers
 from extender.core.session import Session
 from extender.core.state import Job, Rules, State
 
+#: How long an object is left alone whose handling has failed by a fault of Muster's own (seconds).
+ASIDE_SECONDS = 30.0
 #: Between two looks at a gang to which nothing happens: what time does to it is a matter of seconds.
 LOOK_SECONDS = 0.05
 
@@ -49,16 +52,58 @@ class Coordinator:
         """Decide what follows from everything applied so far."""
         s = self.state
         if s.leading and s.synced:
+            _take_back(s, now)
             _step(s, now)
         s.touched.clear()
         return s.take()
 
+    def set_aside(self, now: float) -> str:
+        """A step was broken off by a fault: leave what it was at alone for a while, so that the
+        next step serves the others. Returns that object's name; "" if it was at none.
+        """
+        s = self.state
+        at, s.at = s.at, None
+        if at is None:
+            return ""
+        s.aside[at] = now + ASIDE_SECONDS
+        s.send(c.WakeAt(s.aside[at]))
+        return f"{at.resource.kind} {at}" if isinstance(at, GroupKey) else f"job {at}"
+
+
+def _take_back(s: State, now: float) -> None:
+    """Objects that were left alone for long enough are looked at again."""
+    for key in [key for key, until in s.aside.items() if until <= now]:
+        del s.aside[key]
+        known = s.gangs.get(key) if isinstance(key, GroupKey) else s.jobs_by_uid.get(key)
+        if known is not None:
+            known.dirty = True
+
 
 def _step(s: State, now: float) -> None:
     for job in list(s.jobs.values()):
-        _job(s, job, now)
+        if s.turn_of(job.uid):
+            _job(s, job, now)
+    s.at = None
     _evidence(s, now)
+    _time(s, now)
+    placing.plan_pass(s, now)
+    for gang in s.gangs.values():
+        if (not gang.look_at or gang.dirty) and s.turn_of(gang.key):
+            placing.keep_whole(s, gang)
+    s.at = None
+    plain.binds(s, now)
+    plain.wake(s)
+    _answers(s, now)
+    s.at = None
+    if any(gang.dirty and gang.key not in s.aside for gang in s.gangs.values()):
+        s.send(c.WakeAt(now))
+
+
+def _time(s: State, now: float) -> None:
+    """What rows that changed, and time, do to gangs."""
     for gang in _awake(s, now):
+        if not s.turn_of(gang.key):
+            continue
         gang.look_at = 0.0
         if gang.dirty:
             gang.dirty = False
@@ -67,13 +112,13 @@ def _step(s: State, now: float) -> None:
             committing.check_rows(s, gang, now)
         committing.settle(s, gang, now)
         _record(s, gang, now)
-    placing.plan_pass(s, now)
-    for gang in s.gangs.values():
-        if not gang.look_at or gang.dirty:
-            placing.keep_whole(s, gang)
-    plain.binds(s, now)
-    plain.wake(s)
+
+
+def _answers(s: State, now: float) -> None:
+    """Barriers, and what is said of gangs; those that nobody names any more are forgotten."""
     for gang in list(s.gangs.values()):
+        if not s.turn_of(gang.key):
+            continue
         if not gang.look_at or gang.dirty or gang.refused_at == -1:
             gang.look_at = now + LOOK_SECONDS
             committing.barrier(s, gang, now)
@@ -82,8 +127,6 @@ def _step(s: State, now: float) -> None:
             reporting.orphan_notices(s, gang)
         if not gang.members and not gang.foreign and not gang.uid:
             s.gangs.pop(gang.key, None)
-    if any(gang.dirty for gang in s.gangs.values()):
-        s.send(c.WakeAt(now))
 
 
 def _awake(s: State, now: float) -> list[Gang]:

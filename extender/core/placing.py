@@ -36,13 +36,17 @@ class Ask:
 
 def plan_pass(s: State, now: float) -> None:
     """Plan every gang that waits and may now fit, in order."""
-    waiting = [gang for gang in s.gangs.values() if _wants_planning(s, gang, now)]
+    waiting = [
+        gang for gang in s.gangs.values() if s.turn_of(gang.key) and _wants_planning(s, gang, now)
+    ]
+    s.at = None
     if not waiting:
         return
     waiting.sort(key=lambda g: (s.session.order_key(g.facts()), g.created, str(g.key)))
     view: Snapshot | None = None
     known: dict[object, Refusal] = {}
     for gang in waiting:
+        s.at = gang.key
         gang.refused_at = s.cluster.capacity_generation
         refusal = not_plannable(s, gang)
         if refusal is None:
@@ -57,6 +61,7 @@ def plan_pass(s: State, now: float) -> None:
             if refusal is not None:
                 known[signature] = refusal
         _decided(s, gang, refusal, now)
+    s.at = None
 
 
 def keep_whole(s: State, gang: Gang) -> None:

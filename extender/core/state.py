@@ -139,6 +139,10 @@ class State:
         self.woken_at = 0
         #: Names of nodes whose rows changed otherwise than by Muster's own binds since last step.
         self.touched: set[str] = set()
+        #: Whose turn it is in this step, and who has none for a while (until when): an object
+        #: whose handling fails by a fault of Muster's own must not stop the others.
+        self.at: GroupKey | str | None = None
+        self.aside: dict[GroupKey | str, float] = {}
         self.synced = False
         self.leading = False
         self.epoch = 0
@@ -216,6 +220,11 @@ class State:
             owner.kind == resource.kind and owner.api_version == resource.api_version
             for resource in self.kinds
         )
+
+    def turn_of(self, key: GroupKey | str) -> bool:
+        """Whether the step may handle this group (or the job of this uid) now; remembers it."""
+        self.at = key
+        return not self.aside or key not in self.aside
 
     # -- gangs, members, reservations
 

@@ -9,12 +9,23 @@ import re
 
 import pytest
 
+from extender.core import placing
 from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
+from extender.core.commands import Create
+from extender.core.coordinator import Coordinator
+from extender.core.events import LeaderGained, Synced
+from extender.core.framework import JobKind
+from extender.core.gang import Gang
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
+from extender.core.reasons import Refusal
 from extender.core.record import record_name
+from extender.core.state import State
+from extender.jobs import KINDS
+from extender.loop import Loop
+from extender.obs.metrics import Metrics
 from tests.core import machine_stories as do
-from tests.core.machine import Fault, Machine
+from tests.core.machine import RULES, SESSION, START, Fault, Machine
 from tests.core.machine_api import Raw
 
 KOORDINATOR = "gang.scheduling.koordinator.sh"
@@ -220,3 +231,52 @@ def test_a_gang_that_is_whole_no_more_does_not_say_scheduled() -> None:
     said = {each["type"]: each["status"] for each in group["status"]["conditions"]}
     assert said == {"Scheduled": "True", "Unschedulable": "False"}
     m.finish()
+
+
+class Falls:
+    """A job kind with a fault of its own, for jobs of one name."""
+
+    def __init__(self, kind: JobKind) -> None:
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._kind, name)
+
+    def reconcile(self, job: Raw, *rest: object) -> object:
+        if job["metadata"]["name"] == "odd":
+            raise ZeroDivisionError
+        return self._kind.reconcile(job, *rest)
+
+
+@pytest.mark.parametrize("what", ["job", "gang"])
+async def test_a_fault_of_our_own_costs_its_object_alone(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {kind.resource: Falls(kind) for kind in KINDS}
+    coordinator = Coordinator(RULES, SESSION, kinds)
+    loop = Loop(coordinator, Metrics(), clock=lambda: START)
+    sent: list[object] = []
+    loop.connect(lambda token, error: None, sent.append)
+    m = Machine()
+    m.api.watchers.append(lambda _, event: loop.put(event))
+    loop.put(Synced())
+    loop.put(LeaderGained(1))
+    planned = placing.not_plannable
+
+    def not_plannable(s: State, gang: Gang) -> Refusal | None:
+        if gang.key.name == "odd":
+            raise ZeroDivisionError
+        return planned(s, gang)
+
+    monkeypatch.setattr(placing, "not_plannable", not_plannable)
+    do.nodes(m, 4)
+    if what == "job":
+        do.job(m, "odd", 2)
+    else:
+        do.gang(m, "odd", 2)
+    do.gang(m, "train", 2)
+    for _ in range(4):
+        loop.turn()
+    assert loop.faults == 1
+    plans = [x.body["spec"]["groupRef"]["name"] for x in sent if isinstance(x, Create)]
+    assert plans == ["train"]
