@@ -10,9 +10,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from extender.commands import check, demo, explain, serve
+from extender.commands import check, demo, explain, serve, simulate
 
-COMMANDS = {"serve": serve, "demo": demo, "explain": explain, "check": check}
+COMMANDS = {
+    "serve": serve,
+    "demo": demo,
+    "explain": explain,
+    "check": check,
+    "simulate": simulate,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

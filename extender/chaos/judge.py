@@ -160,7 +160,34 @@ class Judge:
         life.sent_for.setdefault(group, {})[key[0]] = place
         if not again:
             shown = link.shown.get(group[0], 0)
+            self._written(life, group, record, shown, (place[1], node))
             later(_COMMIT_SECONDS, self._commit, link, life, group, record, shown)
+
+    def _written(
+        self, life: Life, group: Group, record: Sent, shown: int, planned: tuple[str, str]
+    ) -> None:
+        """A gang that is not whole has its plan in the API before any of it is bound."""
+        resource, namespace, name = group
+        seen = self.past.at(resource, (namespace, name), shown)
+        if seen is None or self._placed(group, record) >= claims.minimum(resource, seen):
+            return
+        for plan in self.past.every(api.GANG_PLANS):
+            spec, ref = plan["spec"], plan["spec"]["groupRef"]
+            if (ref["name"], ref["apiVersion"]) != (name, resource.api_version):
+                continue
+            nodes = [spec["nodes"][index] for index in spec["node"]]
+            if spec["epoch"] == record.epoch and planned in zip(
+                spec["members"], nodes, strict=True
+            ):
+                return
+        self.violated("plan", f"{life.identity} binds {planned} and no plan says so")
+
+    def _placed(self, group: Group, record: Sent) -> int:
+        """Members that the sender had been shown in their places."""
+        return sum(
+            claims.group_of(pod) == group and claims.placed(pod)
+            for _, pod in self.past.all(api.PODS, record.pods)
+        )
 
     def _commit(self, link: Link, life: Life, group: Group, record: Sent, shown: int) -> None:
         """I1: with those bound already and those of the same commit, minMember is reached."""

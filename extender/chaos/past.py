@@ -28,6 +28,11 @@ class Past:
         index = bisect_right(versions, version)
         return states[index - 1] if index else None
 
+    def every(self, resource: Resource) -> Iterator[Manifest]:
+        """Every state of every object of a kind."""
+        for _, states in self._states.get(resource, {}).values():
+            yield from (obj for obj in states if obj is not None)
+
     def all(self, resource: Resource, version: int) -> Iterator[tuple[Key, Manifest]]:
         """Every object of a kind as of a version, in the order in which their places came up."""
         for key in self._states.get(resource, {}):

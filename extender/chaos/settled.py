@@ -57,7 +57,7 @@ class Settled:
             return
         if len(waiting) >= least - there and self._fits(waiting, least - there):
             yield "I7", f"gang {name}: {there} of {least} are placed, and the rest fits"
-        elif not _says_why(resource, record):
+        elif not self._says_why(resource, record):
             yield "I7", f"gang {name}: {there} of {least} are placed, and it does not say why"
         if (
             running
@@ -141,15 +141,3 @@ def _open(pod: Manifest, row: Row) -> bool:
     spec = {key: value for key, value in pod["spec"].items() if key != "affinity"}
     bare = {**pod, "spec": spec}
     return refuse(bare, requests(bare), row, {}) is None
-
-
-def _says_why(resource: Resource, record: Manifest) -> bool:
-    kind, status = (
-        ("PodGroupInitiallyScheduled", "False")
-        if resource == NATIVE_GROUPS
-        else ("Unschedulable", "True")
-    )
-    return any(
-        condition["type"] == kind and condition["status"] == status and condition.get("message")
-        for condition in (record.get("status") or {}).get("conditions") or ()
-    )

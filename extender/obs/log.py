@@ -11,7 +11,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 Format = Literal["json", "console"]
-Level = Literal["debug", "info", "warning", "error"]
+Level = Literal["debug", "info", "warning", "error", "critical"]
 
 
 def configure(
