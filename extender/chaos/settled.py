@@ -66,6 +66,20 @@ class Settled:
         ):
             yield "I4", f"gang {name} is left with {len(running)} of {least} bound"
 
+    def _says_why(self, resource: Resource, record: Manifest) -> bool:
+        """In a condition; a native group's is final once it was whole, so an event will do."""
+        if resource == NATIVE_GROUPS:
+            uid = record["metadata"]["uid"]
+            return any(
+                event["involvedObject"].get("uid") == uid and event["type"] == "Warning"
+                for event in self._store.list(api.EVENTS, self._namespace)
+            )
+        return any(
+            (condition["type"], condition["status"]) == ("Unschedulable", "True")
+            and condition.get("message")
+            for condition in (record.get("status") or {}).get("conditions") or ()
+        )
+
     def _unmade(
         self, resource: Resource, record: Manifest, members: list[Manifest]
     ) -> list[Manifest]:
