@@ -35,7 +35,7 @@ REFUSED_SECONDS = 5.0
 #: this rests between two passes, the longer the larger it is (seconds a pod, and at most).
 SMALL_JOB = 8
 REST_PER_POD = 0.005
-REST_MOST = 1.0
+REST_MOST = 2.0
 
 
 def job_seen(s: State, event: e.JobSeen) -> None:

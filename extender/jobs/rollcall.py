@@ -47,12 +47,13 @@ class RollCall(Struct, frozen=True):
 
 def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
     """The pods that this very job controls (not one of the same name before it), by name."""
-    mine = [
-        pod
+    mine = {
+        pod.metadata.name: pod
         for pod in pods
-        if any(ref.controller and ref.uid == uid for ref in pod.metadata.owner_references)
-    ]
-    return sorted(mine, key=lambda pod: pod.metadata.name)
+        for ref in pod.metadata.owner_references
+        if ref.uid == uid and ref.controller
+    }
+    return [mine[name] for name in sorted(mine)]
 
 
 def call(job: TrainingJob, pods: Sequence[Pod], container: str) -> RollCall:
