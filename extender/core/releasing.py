@@ -116,6 +116,9 @@ def give_back(s: State, gang: Gang, why: str) -> None:
             continue
         s.unassign(gang, slot)
         s.reject(slot, why)
+        if slot.gated and slot.nominated:
+            # kube-scheduler counts it on that node, and does not clear it, as it never tries it.
+            _patch_nomination(s, gang, slot)
         slot.tries = 0
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
@@ -193,7 +196,8 @@ def _nominate(s: State, gang: Gang, slot: Slot, now: float) -> None:
 
 
 def _patch_nomination(s: State, gang: Gang, slot: Slot) -> None:
-    body = {"metadata": {"uid": slot.uid}, "status": {"nominatedNodeName": slot.node}}
+    node = slot.node or None
+    body = {"metadata": {"uid": slot.uid}, "status": {"nominatedNodeName": node}}
     _patch(s, gang, slot, body, "status")
 
 
