@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from extender.core import commands as c
 from extender.core.api import PODS, Resource
+from extender.core.ingest import GATE
+from tests.builders import GPU
 from tests.core import machine_stories as do
-from tests.core.machine import Fault, Machine, Replica
+from tests.core.machine import RULES, Fault, Machine, Replica
 
 #: minMember of a job of three whose last worker is beyond it.
 ELASTIC = {"schedulingPolicy": {"minAvailable": 2}}
@@ -60,6 +64,26 @@ def test_pods_shown_to_autoscalers_and_refused_are_not_made_and_deleted_all_the_
     m.rest(200)
     m.finish()
     assert 1 < counts["Delete", PODS] <= 2 * (200 / m.rules.retry_seconds_max + 5)
+
+
+def test_the_nomination_of_a_member_that_only_its_gate_holds_ends_with_its_plan() -> None:
+    """kube-scheduler counts nominated pods on their node, gated ones too."""
+    m = Machine(msgspec.structs.replace(RULES, managed_resources=frozenset({GPU})))
+    do.nodes(m, 2)
+    do.group(m, "g", 2)
+    m.scheduler.held_back.add("g-1")
+    do.pod(m, "g-0", "g", gpus=0, schedulingGates=[{"name": GATE}])
+    do.pod(m, "g-1", "g")
+    m.flush()
+    gated = m.api.get(PODS, "g-0")
+    assert gated is not None
+    assert gated["status"]["nominatedNodeName"]
+    do.foreign(m, "x", "n0")
+    do.foreign(m, "y", "n1")
+    m.rest(60)
+    gated = m.api.get(PODS, "g-0")
+    assert gated is not None
+    assert "nominatedNodeName" not in gated["status"]
 
 
 def test_a_commit_after_all_members_were_lost_is_whole_or_rolled_back_again() -> None:

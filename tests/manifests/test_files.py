@@ -30,10 +30,10 @@ READ = {"get", "list", "watch"}
 WRITES = {
     api.PODS: {"": {"create", "patch", "delete"}, "binding": {"create"}, "status": {"patch"}},
     api.SERVICES: {"": {"create", "delete"}},
-    api.VOLCANO_GROUPS: {"": {"create", "patch", "delete"}, "status": {"patch"}},
-    api.SIGS_GROUPS: {"": {"create", "patch", "delete"}, "status": {"patch"}},
+    api.VOLCANO_GROUPS: {"": {"create", "patch"}, "status": {"patch"}},
+    api.SIGS_GROUPS: {"": {"create", "patch"}, "status": {"patch"}},
     api.NATIVE_GROUPS: {"status": {"patch"}},
-    api.GANG_PLANS: {"": {"create", "patch", "delete"}},
+    api.GANG_PLANS: {"": {"create", "patch"}},
     api.PYTORCH_JOBS: {
         "": {"patch", "delete"},
         "status": {"patch"},
