@@ -93,7 +93,7 @@ def test_rights_are_exactly_those_that_the_code_needs():
 
 
 def test_the_lease_is_written_in_musters_namespace_only():
-    leases = {(api.LEASES.group, "leases"): {"get", "create", "update", "patch"}}
+    leases = {(api.LEASES.group, "leases"): {"get", "create", "patch"}}
     assert granted("Role") == leases
 
 
