@@ -6,9 +6,9 @@ already, minMember (and every minTaskMember) is reached.
 
 from __future__ import annotations
 
+from extender.core import attempts, releasing, telling
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core import releasing
 from extender.core.events import Done
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
 from extender.core.learning import learn, note_refused, offered_by
@@ -78,7 +78,7 @@ def barrier(s: State, gang: Gang, now: float) -> None:
     for slot in sorted(arrived, key=lambda m: m.name):
         gang.move(slot, Member.BINDING)
         if slot.token is None and slot.gated and s.unmanaged(slot.shape):
-            releasing.ungate(s, gang, slot)
+            telling.ungate(s, gang, slot)
         else:
             _bind(s, gang, slot)
 
@@ -208,7 +208,7 @@ def settle(s: State, gang: Gang, now: float) -> None:
             for slot in on_way:
                 _unheard(s, slot, now)
             why = f"{len(on_way)} of its pods did not reach the barrier"
-            releasing.abort(s, gang, why, now)
+            attempts.abort(s, gang, why, now)
             return
     if quiet >= rules.pod_max_backoff + 1.0:
         _call_again(s, gang, now)
@@ -228,10 +228,10 @@ def _call_again(s: State, gang: Gang, now: float) -> None:
         if now - slot.released_at < wait:
             continue
         if slot.tries < RELEASE_TRIES:
-            releasing.again(s, gang, slot, now)
+            telling.again(s, gang, slot, now)
         else:
             _unheard(s, slot, now)
-            releasing.withdraw(s, gang, slot, "kube-scheduler did not come for it", now)
+            attempts.withdraw(s, gang, slot, "kube-scheduler did not come for it", now)
 
 
 def _unheard(s: State, slot: Slot, now: float) -> None:
@@ -274,11 +274,11 @@ def _partial(s: State, gang: Gang, now: float) -> None:
     why = gang.refusal
     for slot in _on_way(gang):
         _unheard(s, slot, now)
-    releasing.abort(s, gang, "the rest of it could not be placed", now)
+    attempts.abort(s, gang, "the rest of it could not be placed", now)
     if removable:
         for slot in bound:
             s.delete_pod(gang, slot)
     else:
         gang.partial = True
-        gang.refusal = releasing.partly(gang, why)
+        gang.refusal = attempts.partly(gang, why)
     gang.partial_since = None

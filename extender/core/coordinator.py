@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from extender.core import commands as c
 from extender.core import (
     committing,
+    creating,
     groups,
     jobsync,
     placing,
     plain,
-    releasing,
     reporting,
 )
 from extender.core import events as e
@@ -210,6 +210,6 @@ def _waiting(s: State, gang: Gang, now: float) -> None:
     if gang.job is None or not visible or gang.stage != Stage.WAITING:
         return
     if waited >= s.rules.visible_after:
-        releasing.make_visible(s, gang, now)
+        creating.make_visible(s, gang, now)
     else:
         s.send(c.WakeAt(gang.waiting_since + s.rules.visible_after))

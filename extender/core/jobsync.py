@@ -15,6 +15,7 @@ from msgspec import ValidationError, convert, json
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
+from extender.core.creating import dress
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.framework import JobStep, Replica
@@ -23,7 +24,6 @@ from extender.core.identity import GroupKey
 from extender.core.ingest import version
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
-from extender.core.releasing import dress
 from extender.core.shape import PodShape, shape_of
 from extender.core.state import Job, State
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from extender.core import releasing
+from extender.core import attempts, releasing
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.groups import unknown_priority
 from extender.core.planner import Role, plan
@@ -77,7 +77,7 @@ def keep_whole(s: State, gang: Gang) -> None:
         tasks[task] >= least for task, least in gang.min_task_member.items()
     )
     if not usable or not enough:
-        releasing.give_back(s, gang, "not all of it can be placed any more")
+        attempts.give_back(s, gang, "not all of it can be placed any more")
 
 
 def not_plannable(s: State, gang: Gang) -> Refusal | None:
@@ -278,7 +278,7 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
     gang.look_at = 0.0
-    gang.refusal = releasing.partly(gang, refusal) if refusal and gang.partial else refusal
+    gang.refusal = attempts.partly(gang, refusal) if refusal and gang.partial else refusal
     if refusal is None or gang.satisfied():
         gang.waiting_since = None
         gang.timed_out = False

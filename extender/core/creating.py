@@ -1,0 +1,113 @@
+"""Making the pods of a job that Muster runs: pinned once they are planned, or only to be seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.core import attempts, telling
+from extender.core import commands as c
+from extender.core.api import PODS
+from extender.core.errors import InvalidObject
+from extender.core.events import Done
+from extender.core.gang import Gang, Member, Slot, Stage
+from extender.core.ingest import GATE, PLAN_ANNOTATION
+from extender.core.reasons import Code, Refusal, refuse
+from extender.core.state import State
+
+
+def make_visible(s: State, gang: Gang, now: float) -> None:
+    """Create a waiting job's pods without a plan, so that autoscalers see the demand."""
+    for slot in gang.unplaced():
+        if slot.state == Member.WANTED:
+            create(s, gang, slot, "", now)
+
+
+def create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
+    """Create a job's pod, pinned to its planned node (O(1) for kube-scheduler)."""
+    job = s.jobs.get(gang.job) if gang.job else None
+    if job is None or slot.replica is None:
+        return
+    kind = s.kinds[job.resource]
+    try:
+        made = kind.pod(job.raw, slot.replica)
+    except InvalidObject as error:
+        # The job was edited since it was planned; reconciling it says so on the job.
+        s.count("invalid_replicas")
+        slot.fault = refuse(
+            Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
+        )
+        s.unassign(gang, slot)
+        gang.dirty = True
+        return
+    body = dress(s, gang, made, node)
+    slot.gated = s.unmanaged(slot.shape)
+    if slot.gated:
+        body["spec"]["schedulingGates"] = [{"name": GATE}]
+    gang.move(slot, Member.CREATING)
+    slot.doomed = False
+    slot.released_at, slot.tries, slot.passed = now, 0, False
+    # Nothing was said of it before.
+    slot.told, slot.scheduled_message = 0, ""
+
+    def then(done: Done, now: float) -> None:
+        _created(s, gang, slot, node, done, now)
+
+    id_ = s.next_id(then)
+    s.send(c.Create(id_, c.Lane.JOB, PODS, gang.key.namespace, body))
+
+
+def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
+    gang = s.gangs.get(gang.key, gang)
+    gang.dirty = True
+    gang.progress_at = max(gang.progress_at, now)
+    if gang.members.get(slot.name) is not slot or slot.state != Member.CREATING:
+        return
+    if done.ok and done.object is not None:
+        meta = done.object["metadata"]
+        slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
+        slot.pinned = node
+        s.uids[slot.uid] = (gang.key.namespace, slot.name)
+        gang.move(slot, telling.on_way(s, slot) if slot.node else Member.HELD)
+        if slot.doomed:
+            s.delete_pod(gang, slot)
+        return
+    gang.move(slot, Member.WANTED)
+    refusal = refuse(Code.ADMISSION, pod=slot.name, message=done.message)
+    if gang.satisfied():
+        # The gang runs without it: asked again after a pause.
+        attempts.withdraw(s, gang, slot, "", now)
+        gang.move(slot, Member.WANTED)
+        _tell_job(s, gang, refusal)
+    elif done.code == 409:
+        # Its own, of a create whose answer was lost: the watch will show it. Or a namesake that is
+        # not the job's: asked again after a pause, until it is gone.
+        attempts.abort(s, gang, f"a pod {slot.name} exists already", now)
+    elif gang.stage != Stage.WAITING or not node:
+        attempts.fail(s, gang, refusal, now)
+
+
+def _tell_job(s: State, gang: Gang, refusal: Refusal) -> None:
+    job = s.jobs.get(gang.job) if gang.job else None
+    if job is not None:
+        reason, words = str(refusal.code), refusal.render()
+        s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", reason, words)
+
+
+def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, Any]:
+    """Add what Muster adds to a pod it makes: scheduler name, marks, and the pin."""
+    spec, meta = body["spec"], body["metadata"]
+    if not spec.get("schedulerName"):
+        spec["schedulerName"] = s.rules.scheduler_name
+    meta.setdefault("annotations", {})[PLAN_ANNOTATION] = str(gang.attempt)
+    if node:
+        pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+        affinity = spec["affinity"] = dict(spec.get("affinity") or {})
+        node_affinity = affinity["nodeAffinity"] = dict(affinity.get("nodeAffinity") or {})
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        terms = (node_affinity.get(key) or {}).get("nodeSelectorTerms") or [{}]
+        node_affinity[key] = {
+            "nodeSelectorTerms": [
+                {**term, "matchFields": [*(term.get("matchFields") or []), pin]} for term in terms
+            ]
+        }
+    return body
