@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from extender.core import commands as c
 from extender.core import (
+    admission,
     committing,
     creating,
     groups,
@@ -20,6 +20,7 @@ from extender.core import (
     plain,
     reporting,
 )
+from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
@@ -145,7 +146,7 @@ def _awake(s: State, now: float) -> list[Gang]:
 
 def _job(s: State, job: Job, now: float) -> None:
     if job.recheck:
-        jobsync.recheck(s, job, now)
+        admission.recheck(s, job, now)
     if not job.dirty and (job.wake_at is None or job.wake_at > now):
         return
     if job.rest_until > now:

@@ -1,0 +1,138 @@
+"""What a job asks to be written: each write once, and not again before its answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.core import commands as c
+from extender.core.admission import ADMISSION_SECONDS
+from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
+from extender.core.events import Done
+from extender.core.gang import Stage
+from extender.core.identity import GroupKey
+from extender.core.ingest import version
+from extender.core.objects import Manifest
+from extender.core.state import Job, State
+
+#: How long a job rests after a write of its status, annotations or deletions was refused.
+REFUSED_SECONDS = 5.0
+
+
+def show(job: Job, raw: Manifest) -> None:
+    """The job as the watch or an answer has it, which overtake each other: the newer one counts."""
+    shown = raw["metadata"].get("resourceVersion", "")
+    if version(shown) >= version(job.raw["metadata"].get("resourceVersion", "")):
+        job.raw = raw
+
+
+def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
+    """Make the job's PodGroup, or bring its minimum up to date."""
+    gang = s.gang(key)
+    flight = ("group", key.name)
+    if flight in job.in_flight:
+        return
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(flight)
+        if not done.ok and done.code != 409:
+            message = f"PodGroup {key} could not be written: {done.code} {done.message}"
+            s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "PodGroup", message)
+            job.wake_at = now + ADMISSION_SECONDS
+            s.send(c.WakeAt(job.wake_at))
+
+    if not gang.uid:
+        job.in_flight.add(flight)
+        id_ = s.next_id(then)
+        s.send(c.Create(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, body))
+    elif gang.stage == Stage.WAITING and body["spec"]["minMember"] != gang.min_member:
+        job.in_flight.add(flight)
+        id_ = s.next_id(then)
+        wanted = {"minMember": body["spec"]["minMember"]}
+        patch = {"metadata": {"uid": gang.uid}, "spec": wanted}
+        s.send(c.Patch(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, key.name, patch))
+
+
+def create(s: State, job: Job, body: dict[str, Any]) -> None:
+    """Make one of the job's services."""
+    name = body["metadata"]["name"]
+    flight = ("service", name)
+    if flight in job.in_flight:
+        return
+    job.in_flight.add(flight)
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(flight)
+        if done.ok:
+            job.services.add(name)
+        elif done.code != 409:
+            message = f"Service {name} could not be created: {done.code} {done.message}"
+            s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "Service", message)
+            job.wake_at = now + ADMISSION_SECONDS
+            s.send(c.WakeAt(job.wake_at))
+
+    s.send(c.Create(s.next_id(then), c.Lane.SERVICE, SERVICES, job.namespace, body))
+
+
+def delete(s: State, job: Job, resource: Any, name: str, uid: str) -> None:
+    """Delete what the job has no use for: a pod, a service, or the job itself."""
+    flight = ("delete", uid or name)
+    if flight in job.in_flight:
+        return
+    job.in_flight.add(flight)
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(flight)
+        if done.code == 404:
+            job.services.discard("" if resource == PODS else name)
+        elif not done.ok:
+            _refused(s, job, now)
+
+    s.send(c.Delete(s.next_id(then), c.Lane.JOB, resource, job.namespace, name, uid))
+
+
+def _refused(s: State, job: Job, now: float) -> None:
+    """A write that the API server does not take would be given again at once, for ever."""
+    s.count("job_writes_refused")
+    job.dirty = True
+    job.rest_until = max(job.rest_until, now + REFUSED_SECONDS)
+    s.send(c.WakeAt(job.rest_until))
+
+
+def annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
+    """Merge annotations into the job; what else the step asked for follows once they are kept."""
+    flight = ("annotations", "")
+    if flight in job.in_flight:
+        return
+    job.in_flight.add(flight)
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(flight)
+        job.dirty = True
+        if done.ok and done.object is not None:
+            show(job, done.object)
+        else:
+            _refused(s, job, now)
+
+    body = {"metadata": {"uid": job.uid, "annotations": annotations}}
+    id_ = s.next_id(then)
+    s.send(c.Patch(id_, c.Lane.JOB, job.resource, job.namespace, job.name, body))
+
+
+def status(s: State, job: Job, status: Manifest) -> None:
+    """One status write at a time; the next is computed from what the watch then shows."""
+    flight = ("status", "")
+    if flight in job.in_flight:
+        return
+    job.in_flight.add(flight)
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(flight)
+        job.dirty = True
+        if done.ok and done.object is not None:
+            show(job, done.object)
+        else:
+            _refused(s, job, now)
+
+    body = {"metadata": {"uid": job.uid}, "status": status}
+    id_ = s.next_id(then)
+    s.send(c.Patch(id_, c.Lane.STATUS, job.resource, job.namespace, job.name, body, "status"))
