@@ -270,7 +270,7 @@ def _elector(
         namespace=lease.namespace,
         name=lease.name,
         identity=_identity(),
-        first_epoch=1,
+        first_epoch=epoch,
         timing=Timing(
             lease.lease_duration_seconds,
             lease.renew_deadline_seconds,
@@ -279,4 +279,5 @@ def _elector(
             drain=lease.renew_deadline_seconds,
         ),
         pod=os.environ.get("POD_NAME", ""),
+        pod_namespace=os.environ.get("POD_NAMESPACE", lease.namespace),
     )

@@ -11,8 +11,8 @@ from extender.core import inspecting
 from extender.core.errors import InvalidObject
 from extender.core.events import FilterAsked, PlainRefused
 from extender.core.framework import Victim
-from extender.core.gang import Gang, Member, Slot
-from extender.core.identity import membership
+from extender.core.gang import PLACED, Gang, Member, Slot
+from extender.core.identity import GroupKey, membership
 from extender.core.ingest import MARK
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Reason, Refusal
@@ -150,7 +150,7 @@ def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
         known = s.slots.get(s.uids.get(uid, ("", "")))
         if known is not None:
             hit.append(known)
-    loss = Counter(gang.key for gang, _ in hit)
+    loss = Counter((gang.key, slot.task) for gang, slot in hit if slot.state in PLACED)
     victims = [
         Victim(
             uid=slot.uid,
@@ -159,9 +159,19 @@ def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
             priority=gang.priority,
             priority_class=gang.priority_class,
             group=str(gang.key),
-            remaining=gang.placed() - loss[gang.key],
+            remaining=_remaining(gang, loss),
             min_member=gang.min_member,
         )
         for gang, slot in hit
     ]
     return bool(s.session.evictable(preemptor, victims).all()) if victims else True
+
+
+def _remaining(gang: Gang, loss: Mapping[tuple[GroupKey, str], int]) -> int:
+    """Members that stay, or fewer: as many above minMember as above the scarcest minimum."""
+    lost = sum(count for (key, _), count in loss.items() if key == gang.key)
+    spare = [gang.placed() - lost - gang.min_member]
+    for task, least in gang.min_task_member.items():
+        placed = sum(gang.tally[task, state] for state in PLACED)
+        spare.append(placed - loss.get((gang.key, task), 0) - least)
+    return gang.min_member + min(spare)

@@ -102,12 +102,14 @@ class LeaderElector:
         first_epoch: int,
         timing: Timing,
         pod: str = "",
+        pod_namespace: str = "",
         clock: Callable[[], float] = boottime,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``identity`` is unique to this process and starts with the pod's name and ``_`` (as
         client-go's), so that a successor can take the label off a holder that cannot. ``pod`` is
-        the own pod's name in ``namespace``; "" when there is none to label.
+        the own pod's name; "" when there is none to label. ``pod_namespace``: where that pod is
+        (the Lease's ``namespace`` if empty).
         """
         timing.check()
         self._client = client
@@ -118,7 +120,7 @@ class LeaderElector:
         self._identity = identity
         self._first_epoch = first_epoch
         self._timing = timing
-        self._label = LeaderLabel(client, rng, namespace, pod) if pod else None
+        self._label = LeaderLabel(client, rng, pod_namespace or namespace, pod) if pod else None
         self._clock = clock
         self._wall = wall
         self._rng = rng
