@@ -26,7 +26,7 @@ TIMING = Timing(duration=15, renew_deadline=10, retry=2, drain=5)
 
 
 class Replica:
-    def __init__(self, server, name, *, first_epoch=100, seed=1, latency=0.01):
+    def __init__(self, server, name, *, first_epoch=100, seed=1, latency=0.01, pod_namespace=""):
         self.name = name
         self.inbox = Recorder()
         self.net = Network(server, latency=latency)
@@ -41,6 +41,7 @@ class Replica:
             first_epoch=first_epoch,
             timing=TIMING,
             pod=name,
+            pod_namespace=pod_namespace,
             clock=asyncio.get_running_loop().time,
         )
         server.objects.setdefault(POD + name, {"metadata": {"name": name, "resourceVersion": "0"}})
@@ -211,6 +212,19 @@ async def test_label_follows_the_leader(make):
     await until(lambda: labelled() == ["b"])
     await b.stop(release=True)
     assert labelled() == []
+
+
+async def test_the_label_is_put_where_the_pod_is(make):
+    pod = {"metadata": {"name": "a", "resourceVersion": "0"}}
+    make.server.objects["/api/v1/namespaces/elsewhere/pods/a"] = pod
+    make("a", pod_namespace="elsewhere").start()
+
+    def labels(namespace):
+        found = make.server.objects[f"/api/v1/namespaces/{namespace}/pods/a"]
+        return found["metadata"].get("labels") or {}
+
+    await until(lambda: labels("elsewhere").get(LEADER_LABEL) == "true")
+    assert LEADER_LABEL not in labels("muster")
 
 
 async def test_the_label_comes_back_when_a_late_request_has_taken_it_off(make):
