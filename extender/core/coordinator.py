@@ -35,6 +35,8 @@ from extender.core.state import Job, Rules, State
 ASIDE_SECONDS = 30.0
 #: Between two looks at a gang to which nothing happens: what time does to it is a matter of seconds.
 LOOK_SECONDS = 0.05
+#: Two times closer than this are one (seconds): the loop's timers are this exact, floats are not.
+_SAME = 1e-3
 
 
 class Coordinator:
@@ -121,7 +123,7 @@ def _answers(s: State, now: float) -> None:
         if not s.turn_of(gang.key):
             continue
         if not gang.look_at or gang.dirty or gang.refused_at == -1:
-            gang.look_at = now + LOOK_SECONDS
+            gang.look_at = (now // LOOK_SECONDS + 1) * LOOK_SECONDS
             committing.barrier(s, gang, now)
             _waiting(s, gang, now)
             reporting.report(s, gang, now)
@@ -131,14 +133,18 @@ def _answers(s: State, now: float) -> None:
 
 
 def _awake(s: State, now: float) -> list[Gang]:
-    """Gangs to which something happened, and those that only time changes, but not every step."""
+    """Gangs to which something happened, and those that only time changes, but not every step.
+
+    Those are due at the same instants, so that none is passed over when another is looked at:
+    a gang that was would ask for a step of its own, and with it pass over the other, for ever.
+    """
     awake: list[Gang] = []
     later: list[Gang] = []
     for gang in s.gangs.values():
         if gang.dirty or (s.touched and _concerned(gang)):
             awake.append(gang)
         elif _concerned(gang):
-            (awake if gang.look_at <= now else later).append(gang)
+            (awake if gang.look_at <= now + _SAME else later).append(gang)
     if later:
         s.send(c.WakeAt(min(gang.look_at for gang in later)))
     return awake
