@@ -159,7 +159,6 @@ class Gang:
 
     #: The plan's record in the API: its resourceVersion, "" when there is none.
     record_version: str = ""
-    record_uid: str = ""
     #: What the record's status and conditions say, to write only differences.
     phase: str = ""
     conditions: tuple[Condition, ...] = ()

@@ -73,7 +73,6 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
     if done.ok:
         meta: dict[str, Any] = (done.object or {}).get("metadata", {})
         gang.record_version = meta.get("resourceVersion", "")
-        gang.record_uid = meta.get("uid", "")
         if state == PLANNED and gang.stage == Stage.WRITING:
             started = gang.placed() or any(m.state == Member.BINDING for m in gang.members.values())
             gang.stage = Stage.COMMITTING if started else Stage.RELEASED
