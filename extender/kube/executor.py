@@ -86,7 +86,6 @@ class Executor:
         self._metrics = metrics
         self._rng = rng
         self._clock = clock
-        self._concurrency = concurrency
         self._unreserved = max(1, concurrency - concurrency // 4)
         self._limits = {Lane.BIND: concurrency, Lane.SERVICE: max(1, concurrency // 8)}
         self._patience = patience
