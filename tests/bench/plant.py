@@ -110,6 +110,16 @@ class Plant:
         log = self.muster.log.read_text()[-1500:]
         return "\n".join([*(page[:1500] for page in pages), log])
 
+    def written(self) -> dict[str, float]:
+        """Muster's writes to the API so far, by command and result."""
+        text = _get(f"http://127.0.0.1:{self.muster_port}/metrics")
+        return {
+            " ".join(each.labels.values()): each.value
+            for family in text_string_to_metric_families(text)
+            for each in family.samples
+            if each.name in ("muster_commands_total", "muster_command_retries_total")
+        }
+
     def sample(self, name: str, **labels: str) -> float:
         """One of Muster's metrics; 0 where it has not been counted yet."""
         text = _get(f"http://127.0.0.1:{self.muster_port}/metrics")

@@ -82,12 +82,14 @@ async def _measure(p: Plant, cell: str, mode: str, args: argparse.Namespace) -> 
             raise RuntimeError(f"{len(seen.at)} bound; {await p.story()}") from None
         after = p.cpu()
         first = min(seen.at[name] for name in names)
+        written = p.written() if muster else {}
     return {
         "cell": cell,
         "mode": mode,
         "seconds": round(ended - started, 2),
         "created_after": round(created - started, 2),
         "first_bind_after": round(first - started, 2),
+        "muster_wrote": written,
         "cpu_seconds": {who: round(after[who] - before[who], 2) for who in before},
     }
 
