@@ -10,7 +10,7 @@ from extender.core.api import PODS
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Gang, Member, Slot, Stage
-from extender.core.ingest import GATE, PLAN_ANNOTATION
+from extender.core.ingest import GATE, PLAN_ANNOTATION, version
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.state import State
 
@@ -64,6 +64,10 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         return
     if done.ok and done.object is not None:
         meta = done.object["metadata"]
+        if version(meta["resourceVersion"]) <= s.pods_listed:
+            # A list since then has not shown it: it is gone again, and is made anew.
+            gang.move(slot, Member.WANTED)
+            return
         slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
         slot.pinned = node
         s.uids[slot.uid] = (gang.key.namespace, slot.name)

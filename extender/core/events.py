@@ -165,6 +165,13 @@ class InvalidSeen(Event):
     message: str
 
 
+class Listed(Event):
+    """All objects of a kind were told as of a version: what is older and was not told is gone."""
+
+    resource: Resource
+    version: str
+
+
 class KindServed(Event):
     """Whether the cluster serves an optional kind (:data:`extender.core.api.OPTIONAL`)."""
 

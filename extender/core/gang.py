@@ -84,6 +84,8 @@ class Slot:
     #: It is being deleted, or Muster has asked for that; ``terminating``: the API server says so.
     deleting: bool = False
     terminating: bool = False
+    #: The watch has shown its pod; else it is known by the answers to commands alone.
+    shown: bool = False
     #: Its attempt failed while it was being created: deleted as soon as it exists.
     doomed: bool = False
     #: The pod has a controller that makes it again, or Muster itself does.

@@ -183,6 +183,7 @@ def _update(
     """What the slot says about its pod, whatever its state."""
     gates = [gate.name for gate in pod.spec.scheduling_gates]
     slot.uid, slot.resource_version = pod.metadata.uid, pod.metadata.resource_version
+    slot.shown = True
     slot.shape, slot.fault = shape, fault or _unmanaged(s, pod, shape)
     slot.pinned = pinned_node(pod.spec) or ""
     slot.nominated = pod.status.nominated_node_name
@@ -308,6 +309,19 @@ def _forget_foreign(s: State, uid: str) -> None:
         gang.dirty = True
 
 
+def listed(s: State, event: e.Listed) -> None:
+    """A pod that only answers have told of, and a later list does not, went unseen."""
+    if event.resource != PODS:
+        return
+    s.pods_listed = version(event.version)
+    for (namespace, name), (gang, slot) in list(s.slots.items()):
+        if slot.uid and not slot.shown and version(slot.resource_version) <= s.pods_listed:
+            s.count("pods_gone_unseen")
+            pod_gone(s, e.PodGone(namespace, name, slot.uid))
+            if gang.job in s.jobs:
+                s.jobs[gang.job].dirty = True
+
+
 def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
     """The pod is gone. A replica with a planned node keeps it: it is created again there."""
     s.reject(slot, why)
@@ -317,7 +331,7 @@ def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
         gang.move(slot, Member.WANTED)
         slot.uid = slot.resource_version = ""
         slot.pinned = slot.nominated = ""
-        slot.deleting = slot.terminating = slot.gated = slot.passed = False
+        slot.shown = slot.deleting = slot.terminating = slot.gated = slot.passed = False
         gang.dirty = True
     else:
         s.discharge(gang, slot, why)

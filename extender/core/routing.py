@@ -40,6 +40,7 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
         e.PriorityClassSeen: lambda x, _: _priority_class_seen(s, x),
         e.PriorityClassGone: lambda x, _: _priority_class_gone(s, x),
         e.InvalidSeen: lambda x, _: _invalid_seen(s, x),
+        e.Listed: lambda x, _: ingest.listed(s, x),
         e.KindServed: lambda x, _: s.served.__setitem__(x.resource, x.served),
         e.Synced: lambda _, __: _synced(s),
         e.LeaderGained: lambda x, now: adopting.gained(s, x, now),

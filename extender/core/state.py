@@ -144,6 +144,8 @@ class State:
         self.at: GroupKey | str | None = None
         self.aside: dict[GroupKey | str, float] = {}
         self.synced = False
+        #: resourceVersion as of which all pods were told last.
+        self.pods_listed = 0
         self.leading = False
         self.epoch = 0
         self.counters: dict[str, int] = {}

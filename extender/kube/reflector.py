@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from extender.core.api import OPTIONAL, Resource
 from extender.core.errors import ApiError, Gone, Unreachable
-from extender.core.events import Event, KindServed, Synced
+from extender.core.events import Event, KindServed, Listed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
 from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Seen
@@ -135,6 +135,7 @@ class Reflector:
             for event in self._withdraw(Key(namespace, name, uid)):
                 yield event
         self._version = page.metadata.resource_version
+        yield Listed(self.resource, self._version)
         self._metrics.lists.labels(self.resource.kind).inc()
 
     async def _resume(self) -> AsyncIterator[Event]:

@@ -81,12 +81,12 @@ class Mirror:
         self.listed += 1
 
     async def done(self):
-        """Until the script is used up and the reflector waits."""
+        """Until the script is used up and the reflector waits; what it said of objects."""
         self.task = self.task or asyncio.get_running_loop().create_task(self.reflector.run())
         while self.source.script:  # noqa: ASYNC110 (the loop's own time: nothing is waited for)
             await asyncio.sleep(1)
         await asyncio.sleep(60)
-        return self.inbox.events
+        return [event for event in self.inbox.events if not isinstance(event, e.Listed)]
 
     def restarts(self, cause, kind="Node"):
         labels = {"kind": kind, "cause": cause}
@@ -123,6 +123,18 @@ def said(events):
             case _:
                 out.append(event)
     return out
+
+
+async def test_a_complete_list_says_so_after_all_that_it_told(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), after="t1")),
+        ("list", page("5", node("b"))),
+        ("watch", [Gone(410, "Expired", "")]),
+        ("list", page("9", node("b"))),
+    )
+    await m.done()
+    first, last = e.Listed(NODES, "5"), e.Listed(NODES, "9")
+    assert said(m.inbox.events) == ["+a", "+b", first, "+b", "-a", last]
 
 
 async def test_pages_then_changes(mirror):
@@ -302,7 +314,8 @@ async def test_synced_is_said_once_after_every_kind():
     task = asyncio.get_running_loop().create_task(group.run())
     await group.synced()
     await asyncio.sleep(100)
-    assert inbox.events == [e.KindServed(VOLCANO_GROUPS, served=False), e.Synced()]
+    lists = [e.Listed(NODES, "5"), e.Listed(PODS, "5")]
+    assert inbox.events == [*lists, e.KindServed(VOLCANO_GROUPS, served=False), e.Synced()]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

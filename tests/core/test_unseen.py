@@ -1,0 +1,66 @@
+"""Pods of which only answers told: they went before a broken watch could show them."""
+
+from __future__ import annotations
+
+from extender.core import events as e
+from extender.core.api import PODS
+from extender.core.gang import Member
+from tests.core import machine_stories as do
+from tests.core.machine import Fault, Machine
+from tests.core.machine_api import Place
+
+GHOST: Place = (PODS, "default", "j-worker-0")
+
+
+def blind(m: Machine) -> None:
+    """Until :func:`listed` the watch says nothing of one pod."""
+    told = m.replicas[0].saw
+
+    def saw(place: Place, event: e.Event) -> None:
+        if place != GHOST:
+            told(place, event)
+
+    assert m.api.watchers[-1] == told
+    m.api.watchers[-1] = saw
+
+
+def listed(m: Machine) -> None:
+    """The watch is begun again from a list, which does not have the pod."""
+    replica = m.replicas[0]
+    m.api.watchers[-1] = replica.saw
+    replica.turn(e.Listed(PODS, str(m.api._version)))
+
+
+def test_a_member_that_a_list_does_not_show_is_gone_and_is_made_again() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    blind(m)
+    do.job(m, "j", 2)
+    m.flush()
+    slot = do.of(m, "j").members["j-worker-0"]
+    assert slot.state == Member.BOUND
+    m.replicas[0].turn(e.Listed(PODS, "0"))
+    assert slot.uid  # that list is older than the pod
+    m.api.remove(GHOST)
+    assert not m.bound("j-worker-0")
+    listed(m)
+    m.rest()
+    assert m.bound("j-worker-0")
+
+
+def test_an_answer_that_is_older_than_the_list_tells_of_nothing() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    blind(m)
+    m.faults.append(Fault("hold", verb="Create", kind="Pod", name="j-worker-0"))
+    do.job(m, "j", 2)
+    m.flush()
+    m.faults.clear()
+    replica = m.replicas[0]
+    key = next(key for key, chain in replica.chains.items() if chain)
+    replica.carry_out(key)
+    m.api.remove(GHOST)
+    listed(m)
+    m.flush()
+    assert m.bound("j-worker-0")
+    assert m.api.get(PODS, "j-worker-0", "default") is not None
