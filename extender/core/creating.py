@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from extender.core import attempts, telling
@@ -9,7 +10,7 @@ from extender.core import commands as c
 from extender.core.api import PODS
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
-from extender.core.gang import Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, Gang, Member, Slot, Stage
 from extender.core.ingest import GATE, PLAN_ANNOTATION, version
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.state import State
@@ -77,8 +78,8 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         return
     gang.move(slot, Member.WANTED)
     refusal = refuse(Code.ADMISSION, pod=slot.name, message=done.message)
-    if gang.satisfied():
-        # The gang runs without it: asked again after a pause.
+    if gang.satisfied() or _spare(gang, slot):
+        # The gang runs, or starts, without it: asked again after a pause.
         attempts.withdraw(s, gang, slot, "", now)
         gang.move(slot, Member.WANTED)
         _tell_job(s, gang, refusal)
@@ -88,6 +89,17 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         attempts.abort(s, gang, f"a pod {slot.name} exists already", now)
     elif gang.stage != Stage.WAITING or not node:
         attempts.fail(s, gang, refusal, now)
+
+
+def _spare(gang: Gang, slot: Slot) -> bool:
+    """Whether the attempt reaches the gang's minimum without this member."""
+    if gang.stage == Stage.WAITING:
+        return False
+    rest = [m for m in gang.members.values() if m is not slot and (m.state in PLACED or m.node)]
+    tasks = Counter(m.task for m in rest)
+    return len(rest) >= gang.min_member and all(
+        tasks[task] >= least for task, least in gang.min_task_member.items()
+    )
 
 
 def _tell_job(s: State, gang: Gang, refusal: Refusal) -> None:

@@ -55,6 +55,23 @@ def test_a_replacement_that_admission_refuses_is_asked_for_at_intervals() -> Non
     assert len(m.bound()) == 3
 
 
+def test_a_replica_beyond_the_minimum_that_is_refused_does_not_keep_the_others_from_starting() -> (
+    None
+):
+    m = Machine()
+    do.nodes(m, 4)
+    m.api.admission = lambda body: "exceeded quota" if len(m.api.pods()) >= 2 else ""
+    do.job(m, "j", 3, runPolicy=ELASTIC)
+    m.rest(20)
+    assert len(m.bound()) == 2
+    words = [n.message for n in leader(m).notices if n.resource.kind == "PyTorchJob"]
+    assert [text for text in words if "exceeded quota" in text]
+    m.api.admission = lambda body: ""
+    m.rest(60)
+    m.finish()
+    assert len(m.bound()) == 3
+
+
 def test_pods_shown_to_autoscalers_and_refused_are_not_made_and_deleted_all_the_time() -> None:
     m = Machine()
     do.nodes(m, 1)
