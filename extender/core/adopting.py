@@ -99,6 +99,7 @@ def _reset(s: State, gang: Gang, why: str) -> None:
             gang.move(slot, Member.HELD)
             slot.deleting = slot.terminating
     gang.stage = Stage.WAITING
+    gang.strays_at = 0.0
     gang.record_in_flight = gang.status_in_flight = False
     gang.not_before = gang.record_again_at = 0.0
     gang.refused_at = -1

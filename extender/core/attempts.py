@@ -39,6 +39,7 @@ def give_back(s: State, gang: Gang, why: str) -> None:
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
     gang.stage = Stage.WAITING
+    gang.strays_at = 0.0
     # A refusal of some members counts what the others held; the next look at all does not.
     gang.refusal = None
     gang.refused_at = -1
@@ -51,6 +52,7 @@ def withdraw(s: State, gang: Gang, slot: Slot, why: str, now: float) -> None:
     s.unassign(gang, slot)
     s.reject(slot, why)
     gang.move(slot, Member.HELD)
+    gang.strays_at = 0.0
     gang.not_before = now + s.rules.retry_seconds_max
     gang.refused_at = -1
     s.send(c.WakeAt(gang.not_before))

@@ -193,6 +193,7 @@ def settle(s: State, gang: Gang, now: float) -> None:
     """Let time do its part: tell released members again, give up, roll back."""
     if gang.stage == Stage.WRITING:
         return
+    telling.end_strays(s, gang, now)
     if gang.satisfied() and (gang.stage != Stage.WAITING or not gang.was_whole):
         # Also one that a former leader completed, and did not live to write down.
         releasing.finish(s, gang)

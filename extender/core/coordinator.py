@@ -178,6 +178,7 @@ def _concerned(gang: Gang) -> bool:
         or gang.waiting_since is not None
         or gang.partial_since is not None
         or gang.report_again_at is not None
+        or gang.strays_at is not None
         or gang.count(Member.RELEASED) > 0
     )
 

@@ -145,6 +145,9 @@ class Gang:
     #: When the attempt last made progress (release carried out, arrival); seconds.
     progress_at: float = 0.0
     not_before: float = 0.0
+    #: When nominations that have outlived their plan are ended; 0 before it is known whether there
+    #: are any, None when there are none.
+    strays_at: float | None = 0.0
     refusal: Refusal | None = None
     #: capacity_generation that the refusal was decided on; -1 means it must be decided again.
     refused_at: int = -1

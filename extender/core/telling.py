@@ -15,6 +15,9 @@ from extender.core.gang import Gang, Member, Slot
 from extender.core.ingest import WAKE_ANNOTATION, version
 from extender.core.state import State
 
+#: kube-scheduler has so long (seconds) to end a nomination itself, which costs Muster no write.
+STRAY_SECONDS = 5.0
+
 
 def again(s: State, gang: Gang, slot: Slot, now: float) -> None:
     """Tell a released member once more: its nomination is lost, or it was not heard."""
@@ -48,6 +51,29 @@ def patch_nomination(s: State, gang: Gang, slot: Slot) -> None:
     node = slot.node or None
     body = {"metadata": {"uid": slot.uid}, "status": {"nominatedNodeName": node}}
     _patch(s, gang, slot, body, "status")
+
+
+def end_strays(s: State, gang: Gang, now: float) -> None:
+    """End nominations that have outlived their plan: they keep others from their nodes.
+
+    kube-scheduler ends them when it refuses the pod, but not if that write fails, nor for a pod
+    that it does not try again.
+    """
+    if gang.strays_at is None:
+        return
+    gang.strays_at = gang.strays_at or now + STRAY_SECONDS
+    if now >= gang.strays_at:
+        strays = [
+            slot
+            for slot in gang.members.values()
+            if slot.state == Member.HELD and slot.nominated and not (slot.node or slot.deleting)
+        ]
+        for slot in strays:
+            s.count("nominations_ended")
+            patch_nomination(s, gang, slot)
+        gang.strays_at = now + STRAY_SECONDS if strays else None
+    if gang.strays_at is not None:
+        s.send(c.WakeAt(gang.strays_at))
 
 
 def on_way(s: State, slot: Slot) -> Member:
