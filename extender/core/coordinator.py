@@ -27,6 +27,7 @@ from extender.core.framework import JobKind
 from extender.core.gang import Gang, Member, Stage
 from extender.core.identity import GroupKey
 from extender.core.reasons import Code, Refusal, refuse
+from extender.core.planner import OF_ROOM
 from extender.core.routing import handlers
 from extender.core.session import Session
 from extender.core.state import Job, Rules, State
@@ -214,7 +215,7 @@ def _waiting(s: State, gang: Gang, now: float) -> None:
         gang.timed_out = waited >= gang.timeout
         if not gang.timed_out:
             s.send(c.WakeAt(gang.waiting_since + gang.timeout))
-    visible = gang.refusal is not None and gang.refusal.code in (Code.NO_ROOM, Code.NEVER_FITS)
+    visible = gang.refusal is not None and gang.refusal.code in OF_ROOM
     if gang.job is None or not visible or gang.stage != Stage.WAITING:
         return
     if waited >= s.rules.visible_after:

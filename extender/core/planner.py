@@ -18,7 +18,22 @@ if TYPE_CHECKING:
     from extender.core.session import Session
     from extender.core.snapshot import Snapshot
 
-__all__ = ["Placement", "Role", "plan"]
+__all__ = ["OF_ROOM", "Placement", "Role", "plan"]
+
+#: Headlines that another node may end: cluster autoscalers should see such pods.
+OF_ROOM = frozenset({Code.NO_ROOM, Code.NEVER_FITS, Code.NO_NODE_ADMITS})
+#: Refusals by what is asked and what runs. Others are by what a node is: an empty one is no better.
+_OF_USE = frozenset(
+    {
+        Code.FITS,
+        Code.RESOURCE,
+        Code.TOO_MANY_PODS,
+        Code.HOST_PORT,
+        Code.POD_AFFINITY,
+        Code.POD_ANTI_AFFINITY,
+        Code.SPREAD,
+    }
+)
 
 
 class Placement(Struct, frozen=True, eq=False):
@@ -66,11 +81,16 @@ def _refusal(session: Session, view: Snapshot, roles: Sequence[Role], attempt: A
     short = next(
         role for role, rows in zip(roles, attempt.rows, strict=True) if len(rows) < role.required
     )
+    placed = want - attempt.missing(roles)
+    if not view.alive.any():
+        return refuse(Code.NO_ROOM, [Reason.of(Code.NO_NODES)], placed=placed, want=want)
     rest = [*_room(session, view, short), *session.explain(view, short.shape)]
+    if rest and _OF_USE.isdisjoint(reason.code for reason in rest):
+        return refuse(Code.NO_NODE_ADMITS, rest, placed=placed, want=want)
     at_best = _placed_if_empty(session, view, roles)
     if at_best is not None:
         return refuse(Code.NEVER_FITS, rest, placed=at_best, want=want)
-    return refuse(Code.NO_ROOM, rest, placed=want - attempt.missing(roles), want=want)
+    return refuse(Code.NO_ROOM, rest, placed=placed, want=want)
 
 
 def _placed_if_empty(session: Session, view: Snapshot, roles: Sequence[Role]) -> int | None:

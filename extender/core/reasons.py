@@ -36,6 +36,8 @@ class Code(StrEnum):
     TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
     NO_ROOM = "NotEnoughRoom"
     NEVER_FITS = "NeverFits"
+    NO_NODE_ADMITS = "NoNodeAdmits"
+    NO_NODES = "NoNodes"
     MIN_RESOURCES = "MinResourcesNotFree"
     BEHIND = "PlannedBehind"
     NO_GROUP = "PodGroupMissing"
@@ -76,6 +78,8 @@ _TEXT: dict[Code, str] = {
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
     Code.NO_ROOM: "{placed} of {want} pods fit",
     Code.NEVER_FITS: "{placed} of {want} pods would fit even if every node were empty",
+    Code.NO_NODE_ADMITS: "{placed} of {want} pods fit, and no node admits the rest",
+    Code.NO_NODES: "the cluster has no nodes",
     Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
     Code.BEHIND: "fits, but {other} goes first",
     Code.NO_GROUP: "PodGroup {name} does not exist",

@@ -40,6 +40,7 @@ _VOLCANO_REASON = {
     Code.TOO_FEW_OF_TASK: "NotEnoughPodsOfTask",
     Code.NO_ROOM: "NotEnoughResources",
     Code.NEVER_FITS: "NotEnoughResources",
+    Code.NO_NODE_ADMITS: "NotEnoughResources",
     Code.MIN_RESOURCES: "NotEnoughResources",
 }
 

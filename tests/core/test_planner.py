@@ -186,7 +186,17 @@ def test_what_can_never_fit_is_said_so():
 
 
 def test_a_cluster_without_nodes():
-    assert refused(cluster(), role(2)).startswith("0 of 2 pods would fit even if")
+    assert refused(cluster(), role(2)) == "0 of 2 pods fit; the cluster has no nodes"
+
+
+def test_nodes_that_admit_nobody_are_not_told_of_as_if_emptying_them_would_help():
+    tainted = [node(name, gpus=1, taints=["team=a:NoSchedule"]) for name in "abc"]
+    assert refused(cluster(*tainted), role(4)) == (
+        "0 of 4 pods fit, and no node admits the rest; "
+        "3 nodes: taint team=a:NoSchedule is not tolerated"
+    )
+    # One that is only full is a matter of room again.
+    assert refused(cluster(*tainted, *gpu_nodes(d=1)), role(4)).startswith("1 of 4 pods would fit")
 
 
 def test_a_resource_that_no_node_has():
