@@ -13,6 +13,7 @@ RUN /opt/muster/bin/pip install --require-hashes --only-binary :all: -r requirem
 COPY pyproject.toml LICENSE ./
 COPY extender extender
 COPY plugins plugins
+COPY manifests/crds manifests/crds
 RUN /opt/backend/bin/python -m hatchling build -t wheel -d /tmp/dist \
  && /opt/muster/bin/pip install --no-deps /tmp/dist/*.whl
 

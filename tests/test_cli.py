@@ -484,7 +484,7 @@ def test_check_prints_a_line_a_problem_for_people(write: Write, capsys):
     assert cli.main(["check", file]) == 1
     line, count = capsys.readouterr().out.splitlines()
     assert line == f"{file}: PodGroup g: spec.minMember: error: 0 is not allowed: at least 1"
-    assert count == "1 objects, 1 problems"
+    assert count == "1 object, 1 problem"
 
 
 def test_check_of_a_file_that_is_not_there_is_wrong_use(capsys):

@@ -61,7 +61,7 @@ def test_the_job_in_the_readme_is_valid(tmp_path: Path, capsys) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(job)
     assert cli.main(["check", str(file)]) == 0
-    assert capsys.readouterr().out == "1 objects, 0 problems\n"
+    assert capsys.readouterr().out == "1 object, 0 problems\n"
 
 
 def test_the_check_in_the_readme_finds_nothing(monkeypatch, capsys) -> None:

@@ -19,19 +19,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="YAML; a KubeSchedulerConfiguration is compared with a muster.yaml beside it",
+        help="YAML, or a folder of it; a KubeSchedulerConfiguration is compared with the muster.yaml"
+        " that is given with it",
     )
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from extender.commands.checks.problem import Document, documents
+    from extender.commands.checks.problem import Document, documents_below
 
     found: list[Document] = []
     problems: list[Problem] = []
     for file in args.files:
         try:
-            for item in documents(file):
+            for item in documents_below(file):
                 if isinstance(item, Document):
                     found.append(item)
                 else:
@@ -39,22 +40,47 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, UnicodeDecodeError) as error:
             say("check", f"{file}: cannot be read: {error}")
             return MISUSE
+    _remarks(found)
     problems += _problems(found)
     if args.json:
         answer({"objects": len(found), "problems": [problem.json() for problem in problems]})
     else:
         for problem in problems:
             print(problem)
-        print(f"{len(found)} objects, {len(problems)} problems")
+        print(f"{_count(len(found), 'object')}, {_count(len(problems), 'problem')}")
     return NO if any(problem.severity == "error" for problem in problems) else OK
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _remarks(found: list[Document]) -> None:
+    """What people should know of how their files were read; no problem of any of them."""
+    from extender.commands.checks import scheduler, schema
+
+    files = [document.file for document in found if document.kind[1] == scheduler.KIND]
+    settings = [document.file for document in found if _is_settings(document)]
+    if len(files) > 1 and settings:
+        say(
+            "check",
+            f"{len(files)} KubeSchedulerConfigurations are given, and each is compared with"
+            f" {settings[-1]}: if they are alternatives, check one at a time",
+        )
+    if len(settings) > 1:
+        say("check", f"{len(settings)} muster.yaml are given; others are compared with the last")
+    if not schema.found():
+        say("check", "manifests/crds is not found: fields of jobs and PodGroups are not compared")
 
 
 def _problems(found: list[Document]) -> list[Problem]:
     """Of the configuration first: with a valid muster.yaml the others are compared."""
     from extender.commands.checks import manifests, scheduler
+    from extender.commands.checks.together import Together
     from extender.settings import Settings
 
     problems: list[Problem] = []
+    together = Together()
     settings: Settings | None = None
     for document in filter(_is_settings, found):
         result = _settings(document)
@@ -67,10 +93,10 @@ def _problems(found: list[Document]) -> list[Problem]:
         if document.kind[1] == scheduler.KIND:
             problems += scheduler.check(document, muster, given=settings is not None)
         elif all(document.kind):
-            problems += manifests.check(document, muster)
+            problems += manifests.check(document, muster, together)
         elif not _is_settings(document):
             problems.append(document.problem("", "has no apiVersion and kind"))
-    return problems
+    return [*problems, *together.problems()]
 
 
 def _is_settings(document: Document) -> bool:

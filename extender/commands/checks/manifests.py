@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 
+from extender.commands.checks import schema
 from extender.commands.checks.problem import Document, Problem
+from extender.commands.checks.together import Together
 from extender.core import groups
 from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.errors import InvalidObject
 from extender.core.events import GroupSeen
-from extender.core.identity import membership
+from extender.core.identity import (
+    ACK_MIN,
+    ACK_NAME,
+    KOORDINATOR_MIN,
+    KOORDINATOR_NAME,
+    SIGS_LABEL,
+    VOLCANO_ANNOTATIONS,
+    membership,
+)
 from extender.core.reasons import Refusal
 from extender.core.shape import shape_of
 from extender.core.state import Rules, State
@@ -29,24 +41,117 @@ _GROUPS: dict[Resource, type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup]] = {
     SIGS_GROUPS: o.SigsGroup,
     NATIVE_GROUPS: o.NativeGroup,
 }
-#: Kinds whose spec.template is a pod.
-_TEMPLATES = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Job", "DaemonSet"})
+#: Kinds whose spec.template is a pod, with the apiVersion they have.
+_TEMPLATES = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+}
+#: Kubernetes' own groups: what Muster does not read there is no gang's either. A group that ends in
+#: .k8s.io is one too, unless it is a project's (.x-k8s.io, .sigs.k8s.io).
+_OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "extensions"})
+_LABELS = (SIGS_LABEL, ACK_NAME, ACK_MIN)
+_ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 
 
-def check(document: Document, muster: Muster) -> Iterator[Problem]:
-    """Problems of one manifest; kinds that Muster does not read have none."""
+def check(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
+    """Problems of one manifest; what it says about groups goes into ``together``."""
+    if wrong := _wrong_kind(document):
+        yield wrong
+        return
+    strange = list(_strange(document))
+    yield from (document.problem(each.field, each.message) for each in strange)
+    # One mistake is told once: where a field has a wrong name, the right one is missing too.
+    told = {field for each in strange for field in (each.field, each.meant)}
+    for problem in _read(document, muster, together):
+        if problem.field not in told:
+            yield problem
+
+
+def _read(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
+    """As the service reads it."""
     for resource, type_ in _GROUPS.items():
         if _is(document, resource):
-            yield from _group(document, resource, type_)
+            yield from _group(document, resource, type_, together)
     for kind in KINDS:
         if isinstance(kind, TrainingKind) and _is(document, kind.resource):
-            yield from _job(document, kind, muster)
+            yield from _job(document, kind, muster, together)
     if _is(document, PODS):
-        yield from _pod(document, document.body, "", muster)
-    elif document.kind[1] in _TEMPLATES:
+        yield from _pod(document, document.body, "", muster, together)
+    elif _TEMPLATES.get(document.kind[1]) == document.kind[0]:
         template = dig(document.body, "spec", "template")
         if isinstance(template, dict):
-            yield from _pod(document, template, "spec.template", muster)
+            named = {**template, "metadata": {**_space(document), **(_meta(template))}}
+            yield from _pod(document, named, "spec.template", muster, together)
+
+
+def _wrong_kind(document: Document) -> Problem | None:
+    """A kind that Muster does not run, or one that does not exist."""
+    api_version, kind = document.kind
+    group, _, version = api_version.rpartition("/")
+    kinds = [each.resource for each in KINDS if isinstance(each, TrainingKind)]
+    for resource in chain(_GROUPS, kinds):
+        if (group, kind) == (resource.group, resource.kind) and version != resource.version:
+            return document.problem(
+                "apiVersion",
+                f"{api_version!r} is not allowed: {resource.api_version}, as Muster reads it",
+            )
+    known = {each.kind for each in chain(_GROUPS, kinds) if each.group == group}
+    if group == PODS.group:
+        known = {"Pod"} if schema.nearest(kind, ["Pod"]) and kind.lower() != "pod" else set()
+    near = schema.nearest(kind, sorted(known)) if kind not in known else ""
+    if near and not (group in _OWN_GROUPS and kind.endswith(("List", "Template"))):
+        return document.problem("kind", f"{kind!r} is not allowed; did you mean {near}?")
+    ours = known | {"GangPlan"}
+    if kind in ours or group in _OWN_GROUPS or _is_kubernetes(group):
+        return None
+    runs = ", ".join(each.kind for each in kinds)
+    return document.problem(
+        "", f"Muster does not run this kind (it runs {runs}); nothing was checked", "warning"
+    )
+
+
+def _is_kubernetes(group: str) -> bool:
+    return group.endswith(".k8s.io") and not group.endswith(".sigs.k8s.io")
+
+
+def _strange(document: Document) -> Iterator[schema.Strange]:
+    """By the object's definition."""
+    api_version, kind = document.kind
+    group, _, version = api_version.rpartition("/")
+    native = _is(document, PODS) or _TEMPLATES.get(kind) == api_version
+    if native or _is(document, NATIVE_GROUPS):
+        yield from schema.strange(
+            schema.model(f"V{version.removeprefix('v')}{kind}"), document.body
+        )
+        return
+    found = schema.definition(group, version, kind)
+    if found is not None:
+        yield from schema.strange(found, document.body)
+    for run in KINDS:
+        if isinstance(run, TrainingKind) and _is(document, run.resource):
+            yield from _strange_templates(document, run)
+
+
+def _strange_templates(document: Document, kind: TrainingKind) -> Iterator[schema.Strange]:
+    """The API server does not look into them; it drops what it does not know from the pods."""
+    path = f"spec.{kind.facts.specs_key}"
+    replicas = dig(document.body, "spec", kind.facts.specs_key)
+    for key, replica in replicas.items() if isinstance(replicas, dict) else ():
+        template = dig(replica, "template")
+        of = schema.model("V1PodTemplateSpec")
+        yield from schema.strange(of, template, f"{path}.{key}.template")
+
+
+def _meta(body: Any) -> Mapping[str, Any]:
+    meta = dig(body, "metadata")
+    return meta if isinstance(meta, dict) else {}
+
+
+def _space(document: Document) -> dict[str, Any]:
+    return {"namespace": _meta(document.body).get("namespace") or "default"}
 
 
 def _is(document: Document, resource: Resource) -> bool:
@@ -57,6 +162,7 @@ def _group(
     document: Document,
     resource: Resource,
     type_: type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup],
+    together: Together,
 ) -> Iterator[Problem]:
     group = _decoded(document, document.body, type_, "")
     if isinstance(group, Problem):
@@ -64,12 +170,17 @@ def _group(
         return
     state = State(Rules(), Settings().session(), {})
     groups.group_seen(state, GroupSeen(resource, group))
+    where = "schedulingPolicy.gang.minCount" if resource == NATIVE_GROUPS else "minMember"
     for gang in state.gangs.values():
         if gang.fault is not None:
             yield document.refused(gang.fault)
+        else:
+            together.group(document, gang.key, f"spec.{where}", gang.min_member)
 
 
-def _job(document: Document, kind: TrainingKind, muster: Muster) -> Iterator[Problem]:
+def _job(
+    document: Document, kind: TrainingKind, muster: Muster, together: Together
+) -> Iterator[Problem]:
     meta = document.body.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
         yield document.problem("metadata.name", "is missing")
@@ -87,13 +198,30 @@ def _job(document: Document, kind: TrainingKind, muster: Muster) -> Iterator[Pro
             body = kind.pod(whole, replica)
             # Muster gives its own where the template has none.
             body["spec"].setdefault("schedulerName", muster.scheduler_name)
-            types = {name.lower(): name for name in kind.facts.roles}
-            where = f"spec.{kind.facts.specs_key}.{types[replica.role]}.template"
-            yield from _pod(document, body, where, muster, member=True)
+            given = {name.lower(): name for name in dig(whole, "spec", kind.facts.specs_key)}
+            where = f"spec.{kind.facts.specs_key}.{given[replica.role]}"
+            yield from _spelling(document, given[replica.role], kind.facts.roles, where)
+            yield from _pod(document, body, f"{where}.template", muster, together, member=True)
+
+
+def _spelling(
+    document: Document, given: str, roles: tuple[str, ...], where: str
+) -> Iterator[Problem]:
+    right = schema.nearest(given, roles)
+    if given != right:
+        yield document.problem(
+            where, f"is read as {right}; write it so: kubectl scale knows no other", "warning"
+        )
 
 
 def _pod(
-    document: Document, body: o.Manifest, under: str, muster: Muster, *, member: bool = False
+    document: Document,
+    body: o.Manifest,
+    under: str,
+    muster: Muster,
+    together: Together,
+    *,
+    member: bool = False,
 ) -> Iterator[Problem]:
     pod = _decoded(document, body, o.Pod, under)
     if isinstance(pod, Problem):
@@ -103,8 +231,9 @@ def _pod(
         shape_of(pod)
     except InvalidObject as error:
         yield document.invalid(error, under)
-    claim = membership(pod)
     at = f"{under}.metadata" if under else "metadata"
+    yield from _marks(document, pod, at)
+    claim = membership(pod)
     if isinstance(claim, Refusal):
         yield document.refused(claim, at)
         return
@@ -112,6 +241,8 @@ def _pod(
         record = groups.wanted_record(claim.key, claim)
         if isinstance(record, Refusal):
             yield document.refused(record, at)
+    if claim is not None and not member:
+        together.pod(document, claim.key, at, claim.min_available)
     scheduler = pod.spec.scheduler_name
     if scheduler not in muster.scheduler_names and (member or claim is not None):
         names = ", ".join(muster.scheduler_names)
@@ -124,6 +255,25 @@ def _pod(
         )
 
 
+def _marks(document: Document, pod: o.Pod, at: str) -> Iterator[Problem]:
+    """Labels and annotations that are nearly a convention's name of a group."""
+    meta = pod.metadata
+    for given, what, marks in (
+        (meta.labels, "labels", _LABELS),
+        (meta.annotations, "annotations", _ANNOTATIONS),
+    ):
+        for key in given:
+            others = _ANNOTATIONS if marks is _LABELS else _LABELS
+            near = schema.nearest(key, [each for each in marks if each not in given], cutoff=0.9)
+            if key in others:
+                right = "annotation" if marks is _LABELS else "label"
+                message = f"names no group here: it is read as {right} only"
+                yield document.problem(f"{at}.{what}[{key}]", message, "warning")
+            elif key not in marks and near:
+                message = f"names no group; did you mean {near}?"
+                yield document.problem(f"{at}.{what}[{key}]", message, "warning")
+
+
 def _decoded(document: Document, body: Any, type_: type[T], under: str) -> T | Problem:
     """The object, read as from the API."""
     try:
@@ -132,7 +282,21 @@ def _decoded(document: Document, body: Any, type_: type[T], under: str) -> T | P
         # "Expected `int`, got `str` - at `$.spec.minMember`"
         message, _, path = str(error).partition(" - at `$.")
         field = ".".join(part for part in (under, path.rstrip("`")) if part)
-        return document.problem(field, message.replace("`", ""))
+        message = message.replace("`", "")
+        for word, meaning in _MEANINGS.items():
+            message = re.sub(rf"\b{word}\b", meaning, message)
+        return document.problem(field, message.replace(" | null", ""))
+
+
+#: msgspec's words, in those of people.
+_MEANINGS = {
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a map of fields",
+    "array": "a list",
+    "float": "a number",
+}
 
 
 def _without_nulls(value: Any) -> Any:

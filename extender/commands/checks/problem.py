@@ -77,6 +77,18 @@ class Problem:
         return f"{where}: {self.severity}: {self.message}"
 
 
+def documents_below(place: str) -> Iterator[Document | Problem]:
+    """Of a file, or of every YAML file in a folder and below. Raises as :func:`documents`."""
+    if not Path(place).is_dir():
+        yield from documents(place)
+        return
+    files = sorted(file for file in Path(place).rglob("*") if file.suffix in (".yaml", ".yml"))
+    if not files:
+        yield Problem(place, "", "", "warning", "holds no YAML file")
+    for file in files:
+        yield from documents(str(file))
+
+
 def documents(file: str) -> Iterator[Document | Problem]:
     """The documents of a YAML file. Raises OSError or UnicodeDecodeError: it cannot be read."""
     text = Path(file).read_text(encoding="utf-8")
@@ -85,6 +97,8 @@ def documents(file: str) -> Iterator[Document | Problem]:
     except yaml.YAMLError as error:
         yield Problem(file, "", "", "error", f"is not YAML: {' '.join(str(error).split())}")
         return
+    if all(body is None for body in bodies):
+        yield Problem(file, "", "", "warning", "holds nothing")
     for body in bodies:
         if body is None:
             continue

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from extender.commands.checks import schema
 from extender.commands.checks.problem import Document, Problem
+from extender.commands.checks.schedulerfields import FIELDS
 from extender.settings import Muster
 
 KIND = "KubeSchedulerConfiguration"
 #: kube-scheduler's own defaults, in seconds.
 DEFAULT_TIMEOUT, DEFAULT_MAX_BACKOFF = 5.0, 10.0
+#: What Muster answers, by the field that names it.
+_VERBS = {
+    "filterVerb": "filter",
+    "prioritizeVerb": "prioritize",
+    "bindVerb": "bind",
+    "preemptVerb": "preempt",
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -45,6 +55,8 @@ class Entry:
 def check(document: Document, muster: Muster, *, given: bool) -> Iterator[Problem]:
     """Problems of the configuration; ``given``: muster.yaml was, so that they are compared."""
     body = document.body
+    for each in schema.strange(FIELDS, body):
+        yield document.problem(each.field, each.message)
     whole = [
         Entry(f"extenders[{index}]", entry)
         for index, entry in enumerate(_maps(body.get("extenders")))
@@ -106,6 +118,11 @@ def _entry(document: Document, entry: Entry) -> Iterator[Problem]:
             f"{entry.field}.ignorable",
             "must be false: members would be scheduled, and since 1.30 bound, one by one",
         )
+    for field, verb in _VERBS.items():
+        if entry.asks(field) and entry.body[field] != verb:
+            yield document.problem(
+                f"{entry.field}.{field}", f"{entry.body[field]!r} is not allowed: {verb}"
+            )
     url = str(entry.body.get("urlPrefix"))
     if entry.body.get("enableHTTPS"):
         if not url.startswith("https://"):
@@ -151,6 +168,7 @@ def _verbs(document: Document, ours: list[Entry]) -> Iterator[Problem]:
 def _compared(document: Document, ours: list[Entry], muster: Muster) -> Iterator[Problem]:
     """Against muster.yaml."""
     for entry in ours:
+        yield from _address(document, entry, muster)
         timeout = entry.timeout()
         if not entry.asks("bindVerb") or timeout is None:
             continue
@@ -177,6 +195,27 @@ def _compared(document: Document, ours: list[Entry], muster: Muster) -> Iterator
             f"managedResources ({', '.join(managed) or 'none'}) differ from muster.yaml's"
             f" ({', '.join(muster.managed_resources) or 'none'})",
         )
+
+
+def _address(document: Document, entry: Entry, muster: Muster) -> Iterator[Problem]:
+    """Where Muster is asked, and where it listens. A Service may lie between: warnings."""
+    url, listen = urlsplit(str(entry.body.get("urlPrefix"))), muster.listen
+    field = f"{entry.field}.urlPrefix"
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        yield document.problem(field, f"{entry.body['urlPrefix']!r} is not allowed: no such port")
+        return
+    if port != listen.port:
+        message = f"port {port} is not muster.yaml's listen.port ({listen.port})"
+        yield document.problem(field, message, "warning")
+    if listen.host in _LOOPBACK and url.hostname not in _LOOPBACK:
+        message = f"{url.hostname} cannot reach muster.yaml's listen.host ({listen.host})"
+        yield document.problem(field, message, "warning")
+    scheme = "https" if muster.tls else "http"
+    if url.scheme != scheme and not entry.body.get("enableHTTPS"):
+        message = f"{url.scheme}:// but muster.yaml's Muster speaks {scheme} (muster.tls)"
+        yield document.problem(field, message, "warning")
 
 
 def _backoff(document: Document, muster: Muster) -> Iterator[Problem]:

@@ -1,0 +1,293 @@
+"""``muster check``: fields that do not exist, kinds that are not run, files that do not agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from extender import cli
+from extender.commands.checks import schema
+
+ROOT = Path(__file__).resolve().parent.parent
+VOLCANO = "scheduling.volcano.sh/v1beta1"
+NAMED = "scheduling.k8s.io/group-name"
+
+Check = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys) -> Check:
+    """Check documents given as one file; the exit code and ``field: severity: message``."""
+
+    def one(*bodies: Any, beside: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+        file = tmp_path / "file.yaml"
+        file.write_text(yaml.safe_dump_all(bodies))
+        code = cli.main(["check", "--json", str(file), *beside])
+        problems = json.loads(capsys.readouterr().out)["problems"]
+        return code, [f"{p['field']}: {p['severity']}: {p['message']}" for p in problems]
+
+    return one
+
+
+def group(name: str = "g", api_version: str = VOLCANO, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def pod(
+    of: str = "", key: str = NAMED, container: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {key: of} if of else {}},
+        "spec": {
+            "schedulerName": "muster",
+            "containers": [{"name": "pytorch", "image": "i", **(container or {})}],
+            **spec,
+        },
+    }
+
+
+def role(**changes: Any) -> dict[str, Any]:
+    return {"replicas": 1, "template": {"spec": pod()["spec"]}, **changes}
+
+
+def job(api_version: str = "kubeflow.org/v1", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j"},
+        "spec": {"pytorchReplicaSpecs": {"Master": role()}, **spec},
+    }
+
+
+def of_master(**changes: Any) -> dict[str, Any]:
+    return job(pytorchReplicaSpecs={"Master": role(**changes)})
+
+
+NO_FIELD = "error: no such field; did you mean"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (of_master(replica=3), f"spec.pytorchReplicaSpecs.Master.replica: {NO_FIELD} replicas?"),
+        (
+            job(runPolicy={"backofLimit": 3}),
+            f"spec.runPolicy.backofLimit: {NO_FIELD} backoffLimit?",
+        ),
+        (
+            {**job(), "spec": {"pytorchReplicaSpec": {"Master": role()}}},
+            f"spec.pytorchReplicaSpec: {NO_FIELD} pytorchReplicaSpecs?",
+        ),
+        (
+            of_master(template={"spec": pod(container={"resource": {}})["spec"]}),
+            (
+                "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].resource:"
+                f" {NO_FIELD} resources?"
+            ),
+        ),
+        (
+            of_master(template={"spec": pod(restartPolicy="Onfail")["spec"]}),
+            (
+                "spec.pytorchReplicaSpecs.Master.template.spec.restartPolicy: error: 'Onfail' is not"
+                " allowed: one of Always, OnFailure, Never; did you mean OnFailure?"
+            ),
+        ),
+        (
+            job(pytorchReplicaSpecs={"Master": role(), "worker": role()}),
+            (
+                "spec.pytorchReplicaSpecs.worker: warning: is read as Worker; write it so:"
+                " kubectl scale knows no other"
+            ),
+        ),
+        (
+            job(api_version="kubeflow.org/v2"),
+            "apiVersion: error: 'kubeflow.org/v2' is not allowed: kubeflow.org/v1, as Muster reads it",
+        ),
+        (
+            {**job(), "kind": "PytorchJob"},
+            "kind: error: 'PytorchJob' is not allowed; did you mean PyTorchJob?",
+        ),
+        (group(minMembers=4), f"spec.minMembers: {NO_FIELD} minMember?"),
+        (group(minMember="four"), "spec.minMember: error: 'four' is not allowed: a whole number"),
+        (
+            group(api_version="scheduling.k8s.io/v1beta1", schedulingPolicy={"gangs": {}}),
+            f"spec.schedulingPolicy.gangs: {NO_FIELD} gang?",
+        ),
+        (pod(priorityClass="high"), f"spec.priorityClass: {NO_FIELD} priorityClassName?"),
+        (
+            pod(container={"env": [{"name": "A", "value": 1}]}),
+            (
+                "spec.containers[0].env[0].value: error: 1 is not allowed:"
+                " text (in quotes, where it looks like a number)"
+            ),
+        ),
+        (
+            pod("g", "scheduling.k8s.io/groupname"),
+            (
+                "metadata.annotations[scheduling.k8s.io/groupname]: warning: names no group;"
+                " did you mean scheduling.k8s.io/group-name?"
+            ),
+        ),
+        (
+            pod("g", "scheduling.x-k8s.io/pod-group"),
+            (
+                "metadata.annotations[scheduling.x-k8s.io/pod-group]: warning: names no group here:"
+                " it is read as label only"
+            ),
+        ),
+        (
+            {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+            ": warning: Muster does not run this kind (it runs PyTorchJob); nothing was checked",
+        ),
+    ],
+)
+def test_one_slip_is_one_problem_that_says_what_was_meant(check: Check, body, problem) -> None:
+    code, problems = check(body)
+    assert problems == [problem]
+    assert code == (": error: " in problem)
+
+
+@pytest.mark.parametrize(
+    "kind", ["Service", "ConfigMap", "PersistentVolumeClaim", "Namespace", "PodTemplate", "PodList"]
+)
+def test_what_no_gang_is_made_of_is_fine(check: Check, kind: str) -> None:
+    assert check({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("1Gi", "sizeLimit"), (1, "sizeLimit"), (1.5, "sizeLimit")]
+)
+def test_a_quantity_may_be_a_number(check: Check, value, kind) -> None:
+    volume = {"name": "v", "emptyDir": {kind: value}}
+    resources = {"limits": {"cpu": 1, "memory": "1Gi", "nvidia.com/gpu": 1}}
+    assert check(pod(volumes=[volume], container={"resources": resources})) == (0, [])
+
+
+def test_a_group_with_fewer_pods_than_its_minimum_would_wait(check: Check) -> None:
+    few = "spec.minMember: warning: 5 is more than the 4 pods of this group in the files: it would wait"
+    assert check(group(minMember=5), *[pod("g")] * 4) == (0, [few])
+    assert check(group(minMember=4), *[pod("g")] * 4) == (0, [])
+    deployment: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 5, "selector": {}, "template": pod("g")},
+    }
+    del deployment["spec"]["template"]["apiVersion"]
+    del deployment["spec"]["template"]["kind"]
+    assert check(group(minMember=5), deployment) == (0, [])
+
+
+def test_a_group_without_its_pods_in_the_files_is_fine(check: Check) -> None:
+    assert check(group(minMember=5)) == (0, [])
+    assert check(pod("elsewhere")) == (0, [])
+
+
+def test_a_pod_that_nearly_names_its_group_is_asked(check: Check) -> None:
+    code, problems = check(group("quartet", minMember=2), pod("quartett"), pod("quartett"))
+    assert code == 0
+    assert problems == [
+        (
+            "metadata: warning: names PodGroup quartett, which is not in these files;"
+            " did you mean quartet?"
+        )
+    ]
+
+
+def test_a_group_of_another_namespace_is_another_group(check: Check) -> None:
+    there = group(minMember=1)
+    there["metadata"]["namespace"] = "ml"
+    assert check(there, pod("g")) == (
+        0,
+        [
+            "metadata: warning: names PodGroup g in default; in these files it is in ml",
+        ],
+    )
+
+
+def scheduler(**changes: Any) -> dict[str, Any]:
+    body: dict[str, Any] = yaml.safe_load((ROOT / "config/scheduler-own.yaml").read_text())
+    for entry in body["extenders"]:
+        entry.update(changes)
+    return body
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"httpTimeOut": "2s"}, "no such field; did you mean httpTimeout?"),
+        (
+            {"urlPrefix": "http://127.0.0.1:8901/scheduler"},
+            "port 8901 is not muster.yaml's listen.port (8900)",
+        ),
+        (
+            {"urlPrefix": "http://muster.example:8900/scheduler"},
+            "muster.example cannot reach muster.yaml's listen.host (127.0.0.1)",
+        ),
+        (
+            {"urlPrefix": "https://127.0.0.1:8900/scheduler"},
+            "https:// but muster.yaml's Muster speaks http (muster.tls)",
+        ),
+        (
+            {"urlPrefix": "http://127.0.0.1:x/scheduler"},
+            "'http://127.0.0.1:x/scheduler' is not allowed: no such port",
+        ),
+    ],
+)
+def test_an_extender_entry_says_where_and_how_muster_is_asked(check: Check, changes, message):
+    muster = str(ROOT / "config/muster.yaml")
+    _, problems = check(scheduler(**changes), beside=(muster,))
+    assert [problem.split(": ", 2)[2] for problem in problems] == [message] * 2
+
+
+def test_a_verb_must_be_one_that_muster_answers(check: Check) -> None:
+    body = scheduler()
+    body["extenders"][1]["bindVerb"] = "bnd"
+    assert check(body) == (1, ["extenders[1].bindVerb: error: 'bnd' is not allowed: bind"])
+
+
+def test_an_empty_file_and_an_empty_folder_hold_nothing(tmp_path: Path, capsys) -> None:
+    (tmp_path / "none").mkdir()
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("# nothing\n---\n")
+    assert cli.main(["check", str(empty), str(tmp_path / "none")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{empty}: warning: holds nothing",
+        f"{tmp_path / 'none'}: warning: holds no YAML file",
+        "0 objects, 2 problems",
+    ]
+
+
+def test_a_folder_is_walked(capsys) -> None:
+    assert cli.main(["check", str(ROOT / "manifests")]) == 0
+    assert capsys.readouterr().out.endswith(" objects, 0 problems\n")
+
+
+def test_several_alternatives_are_compared_one_by_one_and_that_is_said(capsys) -> None:
+    assert cli.main(["check", str(ROOT / "config")]) == 1
+    said = capsys.readouterr().err
+    assert "3 KubeSchedulerConfigurations are given, and each is compared with" in said
+
+
+def test_without_the_definitions_it_says_so(tmp_path: Path, monkeypatch, check: Check, capsys):
+    monkeypatch.setattr(schema, "_PLACES", (tmp_path / "none",))
+    schema._definitions.cache_clear()
+    try:
+        file = tmp_path / "group.yaml"
+        file.write_text(yaml.safe_dump(group(minMembers=4)))
+        assert cli.main(["check", str(file)]) == 0
+        assert "manifests/crds is not found" in capsys.readouterr().err
+    finally:
+        schema._definitions.cache_clear()
