@@ -139,7 +139,7 @@ class Judge:
     def _bind_sent(self, link: Link, life: Life, request: Request, record: Sent) -> None:
         body = orjson.loads(request.body)
         meta, node = body["metadata"], body["target"]["name"]
-        key = (meta["uid"], node, meta.get("resourceVersion", ""))
+        key = (meta.get("uid", ""), node, meta.get("resourceVersion", ""))
         if not meta.get("uid"):
             self.violated("I1", f"a Binding of {meta['name']} without uid")
         if key in life.binds:

@@ -19,6 +19,9 @@ from extender.core.shape import PodShape, shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import HeldBind, State
 
+#: A /bind that the node has no room for waits so long (seconds) for the watch to show some.
+SHOWN_SECONDS = 2.0
+
 
 def refused(s: State, event: e.PlainRefused) -> None:
     """/filter let the pod onto no node, as these are held for others."""
@@ -72,11 +75,37 @@ def binds(s: State, now: float) -> None:
             continue
         pod = s.plain.get(held.uid)
         if pod is not None:
-            del s.binds[token]
-            _bind_plain(s, held, pod)
+            if not _wait_for_room(s, held, pod, now):
+                del s.binds[token]
+                _bind_plain(s, held, pod)
         elif now - held.since >= s.rules.bind_timeout:
             del s.binds[token]
             s.send(c.Answer(token, "the pod is not known to the API server's watch"))
+
+
+def _wait_for_room(s: State, held: HeldBind, pod: Pod, now: float) -> bool:
+    """Whether the node is full by what was shown, and may yet turn out not to be.
+
+    kube-scheduler may have seen a pod go that Muster's watch has not shown. Or it has not seen one
+    that Muster has bound: then the pod is refused in the end (I2).
+    """
+    if not _full(s, held, pod) or now - held.since >= SHOWN_SECONDS:
+        return False
+    s.send(c.WakeAt(held.since + SHOWN_SECONDS))
+    return True
+
+
+def _full(s: State, held: HeldBind, pod: Pod) -> bool:
+    """Whether what runs on the node leaves too little for the pod; what is reserved apart."""
+    row = s.cluster.row_of(held.node)
+    try:
+        asked = s.cluster.nodes.vector(shape_of(pod).requests)
+    except InvalidObject:
+        return False  # said when it is to be bound
+    if row is None:
+        return False
+    free = s.cluster.allocatable[row] - s.cluster.used[row]
+    return bool((free < asked)[asked > 0].any())
 
 
 def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
@@ -89,6 +118,10 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         return
     if row is None:
         s.send(c.Answer(held.token, f"node {held.node} does not exist"))
+        return
+    if _full(s, held, pod):
+        s.count("plain_binds_refused")
+        s.send(c.Answer(held.token, f"node {held.node} has no room for it"))
         return
     if s.cluster.reserved[row].any() and Snapshot(s.cluster).capacity(shape)[row] < 1:
         s.count("plain_binds_refused")

@@ -193,7 +193,7 @@ class Queue:
 
     def _expiry(self, entry: Entry) -> float:
         count = entry.errors or entry.refusals
-        seconds = min(self._initial_backoff * 2 ** (count - 1), self._max_backoff)
+        seconds = min(self._initial_backoff * 2.0 ** min(count - 1, 30), self._max_backoff)
         # Back-offs end together at whole seconds, so that priority decides among them.
         return float(int(entry.since + seconds))
 

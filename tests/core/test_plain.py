@@ -53,3 +53,39 @@ def test_a_resource_that_nobody_has_named_before_is_no_fault() -> None:
     raw["spec"]["containers"][0]["resources"]["requests"] = {"example.com/new": "1", GPU: "1"}
     assert m.leader is not None
     assert m.leader.view.filter(convert(raw, Pod), ["n0"]).passed == []
+
+
+def test_a_pod_is_not_bound_onto_a_node_that_is_full_by_what_was_shown() -> None:
+    """A kube-scheduler that has just started may not know of a pod that Muster has bound."""
+    m = Machine()
+    do.nodes(m, 1)
+    do.gang(m, "g", 1)
+    m.rest(10)
+    m.scheduler.held_back.add("plain")
+    raw = do.pod(m, "plain")
+    m.flush()
+    assert m.leader is not None
+    uid = raw["metadata"]["uid"]
+    m.scheduler.ask_to_bind(m.leader, (PODS, "default", "plain"), uid, "n0")
+    m.flush()
+    assert m.scheduler.open  # the place may have become free, and the watch be behind
+    m.rest(10)
+    assert not m.scheduler.open
+    assert m.bound() == {"g-0": "n0"}
+
+
+def test_a_pod_waits_for_the_watch_to_show_that_its_place_is_free() -> None:
+    m = Machine()
+    do.nodes(m, 1)
+    do.gang(m, "g", 1)
+    m.rest(10)
+    m.scheduler.held_back.add("plain")
+    raw = do.pod(m, "plain")
+    m.flush()
+    assert m.leader is not None
+    uid = raw["metadata"]["uid"]
+    m.scheduler.ask_to_bind(m.leader, (PODS, "default", "plain"), uid, "n0")
+    m.flush()
+    m.api.remove((PODS, "default", "g-0"))
+    m.flush()
+    assert m.bound() == {"plain": "n0"}
