@@ -98,7 +98,12 @@ class Loop:
         self._observe(now)
 
     def _decide(self, now: float) -> None:
-        for command in self.coordinator.step(now):
+        state, began = self.coordinator.state, self._clock()
+        plans = state.counters.get("plans", 0)
+        commands = self.coordinator.step(now)
+        if state.counters.get("plans", 0) != plans:
+            self._metrics.plan_seconds.observe(max(0.0, self._clock() - began))
+        for command in commands:
             match command:
                 case Answer(token, error):
                     self._answer(token, error)
@@ -155,6 +160,9 @@ class Loop:
         state = self.coordinator.state
         self._metrics.queue_length.set(len(self._queue))
         self._metrics.evidence.set(len(state.evidence))
+        for seconds in state.barriers:
+            self._metrics.barrier_seconds.observe(max(0.0, seconds))
+        state.barriers.clear()
         for what, value in state.counters.items():
             if new := value - self._counted.get(what, 0):
                 self._metrics.core.labels(what).inc(new)

@@ -1,8 +1,15 @@
-"""The loop's clock."""
+"""The loop's clock, and the times that it measures."""
 
 from __future__ import annotations
 
-from extender.loop import steady
+import itertools
+
+import pytest
+
+from extender.loop import Loop, steady
+from extender.obs.metrics import Metrics
+from tests.core import machine_stories as do
+from tests.core.machine import START, Machine
 
 
 def test_setting_the_machine_s_clock_does_not_move_the_loop_s() -> None:
@@ -11,3 +18,43 @@ def test_setting_the_machine_s_clock_does_not_move_the_loop_s() -> None:
     wall[0] -= 3600
     counter[0] += 2.5
     assert clock() == 1_800_000_002.5
+
+
+async def test_what_planning_took_is_measured_and_other_steps_are_not() -> None:
+    m, metrics = Machine(), Metrics()
+    (replica,) = m.replicas
+    ticks = itertools.count(START + 1, 0.25)
+    loop = Loop(replica.coordinator, metrics, clock=lambda: next(ticks))
+    do.nodes(m, 2)
+    do.group(m, "g", 2)
+    for pod in ("g-0", "g-1"):
+        loop.turn()
+        assert metrics.registry.get_sample_value("muster_plan_seconds_count") == 0
+        do.pod(m, pod, "g")
+        for waiting in replica.backlog.values():
+            while waiting:
+                loop.put(waiting.popleft())
+    loop.turn()
+    assert metrics.registry.get_sample_value("muster_plan_seconds_count") == 1
+    assert metrics.registry.get_sample_value("muster_plan_seconds_sum") == pytest.approx(0.25)
+    loop.turn()
+    assert metrics.registry.get_sample_value("muster_plan_seconds_count") == 1
+
+
+async def test_barriers_are_measured_from_the_first_arrival_and_told_once() -> None:
+    m, metrics = Machine(), Metrics()
+    (replica,) = m.replicas
+    loop = Loop(replica.coordinator, metrics, clock=lambda: m.now)
+    do.nodes(m, 2)
+    m.scheduler.held_back.add("g-1")
+    do.gang(m, "g", 2)
+    m.flush()
+    m.advance(1.5)
+    assert replica.state.barriers == []
+    m.scheduler.held_back.clear()
+    m.flush()
+    assert len(m.bound("g")) == 2
+    for _ in range(2):
+        loop.turn()
+        assert metrics.registry.get_sample_value("muster_barrier_seconds_count") == 1
+        assert metrics.registry.get_sample_value("muster_barrier_seconds_sum") == 1.5

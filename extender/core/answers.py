@@ -98,6 +98,10 @@ class StateView:
         """JSON of ``/debug/nodes``."""
         return inspecting.nodes(self._s)
 
+    def phases(self) -> dict[str, int]:
+        """How many gangs are in each phase."""
+        return inspecting.phases(self._s)
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
         return inspecting.plans(self._s)

@@ -45,6 +45,8 @@ def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
         s.tokens[event.token] = (event.namespace, event.name)
         gang.progress_at = now
         gang.dirty = True
+        if gang.arrived_at is None:
+            gang.arrived_at = now
         if slot.state != Member.BINDING:
             gang.move(slot, Member.ARRIVED)
 
@@ -75,6 +77,9 @@ def barrier(s: State, gang: Gang, now: float) -> None:
         return
     if gang.stage == Stage.RELEASED:
         gang.stage = Stage.COMMITTING
+        if gang.arrived_at is not None:
+            s.barriers.append(now - gang.arrived_at)
+            gang.arrived_at = None
     for slot in sorted(arrived, key=lambda m: m.name):
         gang.move(slot, Member.BINDING)
         if slot.token is None and slot.gated and s.unmanaged(slot.shape):
@@ -153,19 +158,21 @@ def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
         return
     if slot.state != Member.BINDING:
         return
-    s.count("bind_failures")
     slot.bind_tries += 1
     if slot.bind_tries <= BIND_TRIES and done.code == 0:
         # Whether it took effect is not known: asking again with its uid is safe.
+        s.count("bind_retries")
         _bind(s, gang, slot)
         return
     stale = _stale(slot, done)
     stands = bool(gang.uid) and (gang.stage != Stage.WAITING or gang.satisfied())
     if slot.bind_tries <= BIND_TRIES and stale and slot.token is not None and stands:
         # The barrier decides anew, on all that has happened meanwhile.
+        s.count("bind_retries")
         slot.resource_version = stale
         gang.move(slot, Member.ARRIVED)
         return
+    s.count("bind_failures")
     why = f"{done.code} {done.reason}: {done.message}"
     s.reject(slot, why)
     gang.move(slot, Member.RELEASED)

@@ -26,8 +26,8 @@ from extender.core.api import VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
 from extender.core.gang import Gang, Member, Stage
 from extender.core.identity import GroupKey
-from extender.core.reasons import Code, Refusal, refuse
 from extender.core.planner import OF_ROOM
+from extender.core.reasons import Code, Refusal, refuse
 from extender.core.routing import handlers
 from extender.core.session import Session
 from extender.core.state import Job, Rules, State

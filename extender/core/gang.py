@@ -131,6 +131,8 @@ class Gang:
     foreign: dict[str, str] = field(default_factory=dict)
     #: Members by (task, state); kept by move, add and drop.
     tally: Counter[tuple[str, Member]] = field(default_factory=Counter)
+    #: Names of bound members whose pods run.
+    running: set[str] = field(default_factory=set)
     #: False once a look at all members found every unplaced one planned.
     maybe_loose: bool = True
     #: Why its record cannot be used, whatever the cluster looks like.
@@ -145,6 +147,8 @@ class Gang:
     #: When the attempt last made progress (release carried out, arrival); seconds.
     progress_at: float = 0.0
     not_before: float = 0.0
+    #: First arrival at /bind in this attempt, until it commits.
+    arrived_at: float | None = None
     #: When nominations that have outlived their plan are ended; 0 before it is known whether there
     #: are any, None when there are none.
     strays_at: float | None = 0.0
@@ -191,6 +195,8 @@ class Gang:
         if self.members.get(slot.name) is slot:
             self.tally[slot.task, slot.state] -= 1
             self.tally[slot.task, state] += 1
+            if state != Member.BOUND:
+                self.running.discard(slot.name)
         slot.state = state
         self.dirty = True
 
@@ -205,7 +211,15 @@ class Gang:
         if self.members.get(slot.name) is slot:
             del self.members[slot.name]
             self.tally[slot.task, slot.state] -= 1
+            self.running.discard(slot.name)
             self.dirty = True
+
+    def ran(self, slot: Slot, *, runs: bool) -> None:
+        """A bound member's pod runs, or does not (yet): a matter of what is said, not of plans."""
+        if runs == (slot.name in self.running):
+            return
+        (self.running.add if runs else self.running.discard)(slot.name)
+        self.look_at = 0.0
 
     def count(self, *states: Member) -> int:
         """How many members are in one of the states."""

@@ -65,6 +65,7 @@ def forget_record(s: State, gang: Gang) -> None:
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
     fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
+    fresh.running = gang.running
     fresh.claim, fresh.member_priority = gang.claim, gang.member_priority
     s.gangs[gang.key] = fresh
     for slot in fresh.members.values():

@@ -228,6 +228,7 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
             s.delete_pod(gang, slot)
     elif slot.state == Member.WANTED:
         gang.move(slot, Member.HELD)
+    gang.ran(slot, runs=slot.state == Member.BOUND and pod.status.phase == "Running")
     if pod.spec.node_name or slot.state in (Member.FINISHED, Member.FAILED):
         s.unassign(gang, slot)
         slot.node = pod.spec.node_name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from extender.core.gang import Gang, Member, Stage
 from extender.core.objects import Manifest
 from extender.core.reasons import Refusal
@@ -28,6 +30,12 @@ def state(s: State) -> Manifest:
     }
 
 
+def phases(s: State) -> dict[str, int]:
+    """How many gangs are in each phase, those that none is in included."""
+    told = Counter(phase(gang) for gang in s.gangs.values())
+    return {each: told[each] for each in PHASES}
+
+
 def reasons(refusal: Refusal | None) -> list[Manifest]:
     """Code, words and node count of each reason, the headline first."""
     if refusal is None:
@@ -45,7 +53,7 @@ def gang(s: State, gang: Gang) -> Manifest:
         "group": str(gang.key),
         "kind": gang.key.resource.api_version,
         "phase": phase(gang),
-        "stage": gang.stage.name.capitalize(),
+        "stage": stage(gang),
         "attempt": gang.attempt,
         "minMember": gang.min_member,
         "queue": gang.queue,
@@ -60,11 +68,25 @@ def gang(s: State, gang: Gang) -> Manifest:
     }
 
 
+def stage(gang: Gang) -> str | None:
+    """Where the attempt stands; None where there is nothing to attempt."""
+    if gang.stage == Stage.WAITING and gang.satisfied():
+        return None
+    return gang.stage.name.capitalize()
+
+
+#: What :func:`phase` says.
+PHASES = ("Waiting", "Placing", "Partial", "Placed", "Running", "Completed")
+
+
 def phase(gang: Gang) -> str:
-    """One word for people: Waiting, Placing, Partial, Running, Completed."""
+    """One of :data:`PHASES`, for people; Placed until as many pods run as the gang needs."""
     if gang.satisfied():
         alive = gang.count(Member.BOUND, Member.RELEASED, Member.ARRIVED, Member.BINDING)
-        return "Running" if alive or not gang.count(Member.FINISHED) else "Completed"
+        ended = gang.count(Member.FINISHED)
+        if ended and not alive:
+            return "Completed"
+        return "Running" if len(gang.running) + ended >= gang.min_member else "Placed"
     if gang.partial:
         return "Partial"
     return "Waiting" if gang.stage == Stage.WAITING else "Placing"

@@ -51,6 +51,8 @@ def plan_pass(s: State, now: float) -> None:
         refusal = not_plannable(s, gang)
         if refusal is None:
             ask = _ask(gang)
+            if not gang.members:
+                _decided(s, gang, None, now)
             if not ask.loose:
                 continue
             if view is None:
@@ -95,7 +97,8 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
     for slot in sorted(gang.members.values(), key=lambda m: m.name):
         if slot.fault is not None and slot.state not in PLACED:
             return slot.fault
-    if gang.satisfied():
+    if gang.satisfied() or (gang.job is not None and not gang.members):
+        # Its job wants nobody now: it is suspended, or has ended.
         return None
     return s.session.valid(gang.facts()) or _too_few(gang)
 
@@ -105,6 +108,9 @@ def _wants_planning(s: State, gang: Gang, now: float) -> bool:
         return False
     if gang.refused_at == s.cluster.capacity_generation:
         return False
+    if not gang.members:
+        # What is said of a gang that was emptied does not change with the cluster.
+        return gang.refused_at == -1 and not gang.foreign
     if not gang.maybe_loose:
         return False
     unplaced = [m for m in gang.members.values() if m.state in UNPLACED and not m.deleting]
@@ -279,7 +285,7 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
     gang.look_at = 0.0
     gang.refusal = attempts.partly(gang, refusal) if refusal and gang.partial else refusal
-    if refusal is None or gang.satisfied():
+    if refusal is None or gang.satisfied() or not gang.members:
         gang.waiting_since = None
         gang.timed_out = False
         return

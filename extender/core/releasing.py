@@ -29,7 +29,9 @@ def begin(s: State, gang: Gang, now: float) -> None:
     if gang.satisfied():
         release(s, gang, now)
         return
-    gang.attempt += gang.stage == Stage.WAITING
+    if gang.stage == Stage.WAITING:
+        gang.attempt += 1
+        gang.arrived_at = None
     write(s, gang, PLANNED)
 
 

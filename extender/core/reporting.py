@@ -55,22 +55,20 @@ def report(s: State, gang: Gang, now: float) -> None:
     """Write the record's status if what it should say has changed."""
     if not gang.uid or gang.status_in_flight:
         return
-    if not gang.members and gang.job is None:
-        # Others' pods alone: their scheduler's record.
+    if not gang.members and gang.job is None and gang.reported_at < 0:
+        # Others' pods alone: their scheduler's record. One that was emptied says so.
         return
     if gang.report_again_at is not None:
         if now < gang.report_again_at:
             return
         gang.report_again_at = None
     phase, conditions = _phase(gang), _conditions(gang, now)
-    running, ended, failed = (
-        gang.count(each) for each in (Member.BOUND, Member.FINISHED, Member.FAILED)
-    )
-    counts = (running, ended, failed)
+    counts = (len(gang.running), gang.count(Member.FINISHED), gang.count(Member.FAILED))
     if phase == gang.phase and conditions == gang.conditions:
         if counts == gang.counts:
             return
         if now - gang.reported_at < REPORT_SECONDS:
+            gang.look_at = 0.0
             s.send(c.WakeAt(gang.reported_at + REPORT_SECONDS))
             return
     gang.reported_at = now

@@ -149,6 +149,8 @@ class State:
         self.leading = False
         self.epoch = 0
         self.counters: dict[str, int] = {}
+        #: Seconds that barriers took, from first arrival to commit; taken by the loop.
+        self.barriers: list[float] = []
         self._out: list[c.Command] = []
         self._next_id = 0
         self._awaiting: dict[int, Then] = {}

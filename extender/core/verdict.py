@@ -61,6 +61,9 @@ class View(Protocol):
     def nodes(self) -> list[Manifest]:
         """JSON of ``/debug/nodes``."""
 
+    def phases(self) -> Mapping[str, int]:
+        """How many gangs are in each phase, for the metrics."""
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
 

@@ -5,6 +5,7 @@ These pages only read the view, so a standby serves them too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -15,6 +16,8 @@ from extender.obs.metrics import CONTENT_TYPE, Metrics
 
 #: The published state.
 VIEW = web.AppKey("view", View)
+#: What the shell knows and the core does not: version, holder of the Lease.
+FACTS = web.AppKey("facts", Callable[[], dict[str, Any]])
 #: The metrics of the process.
 METRICS = web.AppKey("metrics", Metrics)
 
@@ -25,6 +28,8 @@ def routes() -> list[web.RouteDef]:
         web.get("/healthz", healthz),
         web.get("/readyz", readyz),
         web.get("/metrics", metrics),
+        web.get("/debug", index),
+        web.get("/debug/", index),
         web.get("/debug/state", state),
         web.get("/debug/gangs", gangs),
         web.get("/debug/gangs/{namespace}/{name}", gang),
@@ -47,13 +52,34 @@ async def readyz(request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """Prometheus text format."""
-    body = request.app[METRICS].render()
+    told = request.app[METRICS]
+    for phase, count in request.app[VIEW].phases().items():
+        told.gangs.labels(phase).set(count)
+    body = told.render()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+#: What :func:`index` answers.
+PATHS = (
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/debug/state",
+    "/debug/gangs",
+    "/debug/gangs/{namespace}/{name}",
+    "/debug/nodes",
+    "/debug/plan",
+)
+
+
+async def index(_: web.Request) -> web.Response:
+    """What there is to look at."""
+    return _json({"paths": PATHS})
 
 
 async def state(request: web.Request) -> web.Response:
     """Leader, epoch, counts, generation, queue lengths."""
-    return _json(request.app[VIEW].state())
+    return _json({**request.app[VIEW].state(), **request.app[FACTS]()})
 
 
 async def gangs(request: web.Request) -> web.Response:

@@ -73,10 +73,16 @@ class Metrics:
 
         # The loop.
         self.queue_length = gauge("queue_length", "Events that the loop has not applied yet.")
-        #: phase: the PodGroup's phase.
+        #: phase: as `muster explain` says it.
         self.gangs = gauge("gangs", "Gangs by phase.", "phase")
-        #: what: plans, rollbacks, evidence, replanned_members, bind_failures and the like.
+        #: what: plans, rollbacks, evidence, replanned_members, bind_retries and the like.
         self.core = counter("core", "What the core counted.", "what")
+        self.plan_seconds = seconds(
+            "plan", "Time of a step of the core in which gangs were planned.", _FAST
+        )
+        self.barrier_seconds = seconds(
+            "barrier", "Time from a gang's first arrival at /bind to its commit.", _SLOW
+        )
         self.evidence = gauge("evidence", "Node and shape pairs that kube-scheduler refused.")
         self.invariant_violations = counter(
             "invariant_violations", "Faults that verify() found.", "invariant"

@@ -91,6 +91,8 @@ class Api:
         self.admission: Callable[[Raw], str] = lambda body: ""
         #: Groups whose CRD has no status subresource.
         self.no_status: set[Resource] = set()
+        #: Whether a pod runs as soon as it is bound.
+        self.kubelets = True
         self._version = 0
         self._uids = 0
 
@@ -236,7 +238,8 @@ class Api:
             or "deletionTimestamp" in meta
         ):
             return 409, deepcopy(raw)
-        self._patch(place, {"spec": {"nodeName": command.node}, "status": {"phase": "Running"}})
+        status = {"phase": "Running" if self.kubelets else "Pending"}
+        self._patch(place, {"spec": {"nodeName": command.node}, "status": status})
         return 201, None
 
 

@@ -174,6 +174,14 @@ class Teller:
         for name, phase in given.items():
             self.m.api.change((PODS, "default", name), status={"phase": phase})
 
+    def kubelets(self, what: str) -> None:
+        """``stop``: bound pods stay Pending."""
+        self.m.api.kubelets = what != "stop"
+
+    def suspend(self, job: str) -> None:
+        spec = {"runPolicy": {"suspend": True}}
+        self.m.api.change((PYTORCH_JOBS, "default", job), spec=spec)
+
     def delete_group(self, name: str) -> None:
         self.m.api.delete((VOLCANO_GROUPS, "default", name))
 
@@ -241,6 +249,20 @@ class Teller:
         for name, stage in given.items():
             assert do.of(self.m, name).stage.name == stage, do.of(self.m, name).stage.name
 
+    def nothing(self, name: str) -> None:
+        """It waits for nothing."""
+        gang = do.of(self.m, name)
+        assert (gang.refusal, gang.waiting_since) == (None, None)
+
+    def phase(self, given: dict[str, str]) -> None:
+        """The phase that ``muster explain`` says; a whole gang is at no stage."""
+        assert self.m.leader is not None
+        for name, phase in given.items():
+            told = self.m.leader.view.gang("default", name)
+            assert told is not None
+            assert (told["phase"], told["stage"]) == (phase, None)
+            assert self.m.leader.view.phases()[phase] == 1
+
     def partial(self, given: dict[str, bool]) -> None:
         for name, want in given.items():
             assert do.of(self.m, name).partial is want
@@ -255,6 +277,12 @@ class Teller:
         for name, phase in given.items():
             raw = self.group_of(name)
             assert raw.get("status", {}).get("phase", "") == phase, raw.get("status")
+
+    def counts(self, given: dict[str, list[int]]) -> None:
+        """Running, succeeded and failed, as the group's own record counts them."""
+        for name, want in given.items():
+            told = self.group_of(name)["status"]
+            assert [told[each] for each in ("running", "succeeded", "failed")] == want, told
 
     def condition(self, given: dict[str, str]) -> None:
         """A condition on the group's own record whose type and message match."""

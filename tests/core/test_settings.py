@@ -55,10 +55,10 @@ def test_a_volcano_configuration_names_the_plugins_that_are_missing():
     with pytest.raises(ConfigError) as error:
         read(VOLCANO)
     assert str(error.value) == (
-        "muster.yaml: tiers[1].plugins[0].name: no plugin 'drf';"
-        " allowed: binpack, conformance, gang, nodeorder, predicates, priority;"
-        " tiers[1].plugins[2].name: no plugin 'proportion';"
-        " allowed: binpack, conformance, gang, nodeorder, predicates, priority"
+        "muster.yaml: tiers[1].plugins[0].name: no plugin 'drf'"
+        " (Volcano's fair share; Muster has none yet): remove the line; allowed: binpack, conformance, gang, nodeorder, predicates, priority;"
+        " tiers[1].plugins[2].name: no plugin 'proportion'"
+        " (Volcano's queues' shares; Muster has none yet): remove the line; allowed: binpack, conformance, gang, nodeorder, predicates, priority"
     )
 
 
@@ -118,7 +118,10 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
             "tiers: [{plugins: [{name: binpack, arguments: {binpack.weight: [1]}}]}]",
             "tiers[0].plugins[0].arguments.binpack.weight: [1] is not allowed",
         ),
-        ("muster: {listen: {prot: 1}}", "listen.prot: no such field; allowed: adminPort, host, port, prefix"),
+        (
+            "muster: {listen: {prot: 1}}",
+            "listen.prot: no such field; allowed: adminPort, host, port, prefix",
+        ),
         ("muster: {listen: {port: 70000}}", "muster.listen.port: 70000 is not allowed"),
         ("muster: {listen: {port: '80'}}", "muster.listen.port: '80' is not allowed"),
         ("muster: {listen: {prefix: scheduler}}", "muster.listen.prefix: 'scheduler'"),

@@ -65,6 +65,9 @@ class ScriptedView:
     def nodes(self) -> list[dict[str, Any]]:
         return [{"name": "n1"}]
 
+    def phases(self) -> dict[str, int]:
+        return {"Waiting": 2, "Running": 0}
+
     def plans(self) -> list[dict[str, Any]]:
         return [{"attempt": 1}]
 

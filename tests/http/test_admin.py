@@ -52,6 +52,12 @@ async def test_metrics_count_what_was_answered(service):
     assert 'muster_verb_seconds_count{verb="filter"} 1.0' in text
 
 
+async def test_metrics_count_gangs_as_they_are_when_asked(service):
+    _, text = await get(service, "/metrics")
+    assert 'muster_gangs{phase="Waiting"} 2.0' in text
+    assert 'muster_gangs{phase="Running"} 0.0' in text
+
+
 async def test_the_pages_alone_have_no_verbs():
     runner = await serve(make_admin_app(ScriptedView(), Metrics()), "127.0.0.1", 0)
     host, port = runner.addresses[0][:2]
