@@ -55,7 +55,7 @@ class Replica:
     async def until_leading(self) -> None:
         """Wait until it leads."""
         async with asyncio.timeout(60):
-            while not (await self.state()).get("leading"):
+            while not (await self.state()).get("leading"):  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.05)
 
     async def state(self) -> dict[str, Any]:

@@ -149,9 +149,7 @@ async def test_manifest_12_gets_the_clear_error(world: World, muster: Service) -
     await world.client.create(api.PYTORCH_JOBS, "ml-training", {**shared("12"), "spec": {}})
     event = await world.until_event("my-training-job", "spec.pytorchReplicaSpecs")
     assert event["type"] == "Warning"
-    held = await world.until_object(
-        api.PYTORCH_JOBS, "my-training-job", lambda j: conditions(j), "a condition"
-    )
+    held = await world.until_object(api.PYTORCH_JOBS, "my-training-job", conditions, "a condition")
     assert "Failed" not in conditions(held)
     await world.nodes("n1", "n2")
     await world.client.create(api.PYTORCH_JOBS, "ml-training", job("neighbour", 1))

@@ -44,6 +44,14 @@ PATIENCE = 400.0
 Write = c.Bind | c.Create | c.Patch | c.Delete
 
 
+def written(command: Write) -> str:
+    """Name of the object that a command writes."""
+    if isinstance(command, c.Create):
+        name: str = command.body["metadata"]["name"]
+        return name
+    return command.name
+
+
 class Fault(msgspec.Struct):
     """Some of the commands to come end otherwise, or (``hold``) are not carried out for a while."""
 
@@ -58,12 +66,10 @@ class Fault(msgspec.Struct):
 
     def hits(self, command: Write) -> bool:
         """Whether this command ends otherwise; counts."""
-        bind = isinstance(command, c.Bind)
-        kind = "Pod" if bind else command.resource.kind
-        named = isinstance(command, c.Create)
-        name = command.body["metadata"]["name"] if named else command.name
-        if named and command.dry_run:
+        kind = "Pod" if isinstance(command, c.Bind) else command.resource.kind
+        if isinstance(command, c.Create) and command.dry_run:
             kind = "DryRun"
+        name = written(command)
         if self.verb not in ("", type(command).__name__) or self.kind not in ("", kind):
             return False
         if not name.startswith(self.name) or not self.times:
@@ -160,11 +166,11 @@ class Replica:
             case c.Bind():
                 self.chains[command.id] = deque([command])
             case c.Create() | c.Patch() | c.Delete():
-                named = isinstance(command, c.Create)
-                name = command.body["metadata"]["name"] if named else command.name
-                dry = named and command.dry_run
-                key = command.id if dry else (command.resource, command.namespace, name)
-                self.chains.setdefault(key, deque()).append(command)
+                place = (command.resource, command.namespace, written(command))
+                dry = isinstance(command, c.Create) and command.dry_run
+                self.chains.setdefault(command.id if dry else place, deque()).append(command)
+            case _:
+                raise AssertionError(f"nobody carries out {command!r}")
 
 
 class Machine(Truth):

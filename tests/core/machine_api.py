@@ -159,7 +159,8 @@ class Api:
                     return 409, None
                 self.delete(place)
                 return 200, None
-        raise AssertionError(command)
+            case _:
+                raise AssertionError(command)
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).isoformat()

@@ -19,10 +19,11 @@ from extender.core.gang import PLACED, UNPLACED, Gang, Member, Stage
 from extender.core.identity import GroupKey, Membership, membership
 from extender.core.state import reservation_key
 from tests.builders import GPU
-from tests.core.machine_api import GROUPS, ended, gpus
+from tests.core.machine_api import GROUPS, Api, ended, gpus
 
 if TYPE_CHECKING:
-    from tests.core.machine import Machine, Replica
+    from tests.core.machine import Replica
+    from tests.core.machine_scheduler import Scheduler
 
 
 class Checks:
@@ -63,8 +64,10 @@ class Checks:
             case e.LeaderLost() | e.LeaderGained():
                 self.binds.clear()
                 self.creating.clear()
+            case _:
+                pass  # of nothing that is judged here
 
-    def _shown(self, event: e.Event) -> None:
+    def _shown(self, event: e.PodSeen | e.PodGone | e.GroupSeen | e.GroupGone) -> None:
         match event:
             case e.PodSeen(pod):
                 place = (pod.metadata.namespace, pod.metadata.name)
@@ -250,11 +253,15 @@ def least_of(group: Any) -> int:
 class Truth:
     """What the API server itself shows: the part of a machine that checks look at."""
 
-    def ever_bound(self: Machine) -> set[tuple[str, str]]:
+    api: Api
+    scheduler: Scheduler
+    bound_ever: set[tuple[str, str]]
+
+    def ever_bound(self) -> set[tuple[str, str]]:
         """(uid, node) of every pod that was bound at any time."""
         return self.bound_ever
 
-    def taken(self: Machine) -> dict[str, tuple[int, int]]:
+    def taken(self) -> dict[str, tuple[int, int]]:
         """Node → GPUs it has, and GPUs of pods bound to it."""
         found = {
             name: [int(raw["status"]["allocatable"].get(GPU, 0)), 0]
@@ -267,7 +274,7 @@ class Truth:
                 found[on][1] += gpus(raw)
         return {name: (has, takes) for name, (has, takes) in found.items()}
 
-    def room(self: Machine, asked: int) -> int:
+    def room(self, asked: int) -> int:
         """How many pods of so many GPUs the nodes take now."""
         total = 0
         for name, (has, takes) in self.taken().items():

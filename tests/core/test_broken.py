@@ -6,6 +6,7 @@ Each is the smallest case of a fault that was found by attacking a running Muste
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,10 +15,11 @@ from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS
 from extender.core.commands import Create
 from extender.core.coordinator import Coordinator
 from extender.core.events import LeaderGained, Synced
-from extender.core.framework import JobKind
+from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
+from extender.core.objects import Pod
 from extender.core.reasons import Refusal
 from extender.core.record import record_name
 from extender.core.state import State
@@ -237,15 +239,17 @@ class Falls:
     """A job kind with a fault of its own, for jobs of one name."""
 
     def __init__(self, kind: JobKind) -> None:
-        self._kind = kind
+        self._kind, self.resource = kind, kind.resource
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._kind, name)
-
-    def reconcile(self, job: Raw, *rest: object) -> object:
+    def reconcile(
+        self, job: Raw, pods: Sequence[Pod], services: frozenset[str], now: float
+    ) -> JobStep:
         if job["metadata"]["name"] == "odd":
             raise ZeroDivisionError
-        return self._kind.reconcile(job, *rest)
+        return self._kind.reconcile(job, pods, services, now)
+
+    def pod(self, job: Raw, replica: Replica) -> Raw:
+        return self._kind.pod(job, replica)
 
 
 @pytest.mark.parametrize("what", ["job", "gang"])
