@@ -154,6 +154,10 @@ def _conditions(gang: Gang, now: float) -> tuple[Condition, ...]:
         )
         if any(c.type == "Unschedulable" for c in gang.conditions):
             wanted["Unschedulable"] = Condition("Unschedulable", "False", "Scheduled", "")
+    elif not gang.members and gang.refusal is None:
+        # Nobody is wanted (its job is suspended, or has ended): nobody waits.
+        if any(c.type == "Unschedulable" for c in gang.conditions):
+            wanted["Unschedulable"] = Condition("Unschedulable", "False", "NoPods", "")
     elif gang.refusal is not None:
         code = gang.refusal.code
         reason = _VOLCANO_REASON.get(code, str(code))
