@@ -131,7 +131,10 @@ async def test_manifest_02_with_four_plain_pods(world: World, muster: Service) -
     await world.client.create(api.VOLCANO_GROUPS, "default", group)
     await world.gang(name, 4, run_seconds=0.5)
     done = await world.until_object(
-        api.VOLCANO_GROUPS, name, lambda g: g["status"].get("phase") == "Completed", "completion"
+        api.VOLCANO_GROUPS,
+        name,
+        lambda g: g.get("status", {}).get("phase") == "Completed",
+        "completion",
     )
     assert done["spec"]["queue"] == "ml-research-queue"
     assert done["status"]["succeeded"] == 4

@@ -34,6 +34,37 @@ async def test_four_workers_wait_for_the_fourth_node(world: World, muster: Servi
     await world.until_object(
         api.VOLCANO_GROUPS,
         "train",
-        lambda g: g["status"].get("phase") == "Running" and g["status"].get("running") == 4,
+        lambda g: g.get("status", {}).get("phase") == "Running" and g["status"].get("running") == 4,
         "phase Running",
     )
+    told = muster.view.gang(world.namespace, "train")
+    assert told is not None
+    assert (told["phase"], told["stage"]) == ("Running", None)
+    sample = muster.metrics.registry.get_sample_value
+    assert sample("muster_plan_seconds_count") == 1
+    assert sample("muster_barrier_seconds_count") == 1
+    assert "bind_failures" not in muster.view.state()["counters"]
+
+
+async def test_a_gang_whose_pods_are_deleted_waits_for_pods(world: World, muster: Service) -> None:
+    await world.group("train", 2)
+    await world.gang("train", 2)
+    why = "0 of 2 pods fit; the cluster has no nodes"
+    await world.until(lambda: _waits(muster, world, why), "the reason")
+    for name in ("train-0", "train-1"):
+        await world.client.delete(api.PODS, world.namespace, name)
+    await world.until_object(
+        api.VOLCANO_GROUPS,
+        "train",
+        lambda g: any(
+            c["message"] == "0 of at least 2 pods exist"
+            for c in g.get("status", {}).get("conditions", ())
+        ),
+        "what it waits for now",
+    )
+    assert _waits(muster, world, "0 of at least 2 pods exist")
+
+
+def _waits(muster: Service, world: World, why: str) -> bool:
+    told = muster.view.gang(world.namespace, "train")
+    return told is not None and why in told["message"]
