@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from extender import __version__
 from extender.commands import check, demo, explain, serve, simulate
 
 COMMANDS = {
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
         prog="muster",
         description="Places a whole distributed-training job at once, or not at all.",
     )
+    top.add_argument("--version", action="version", version=f"muster {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.HELP, description=module.HELP)

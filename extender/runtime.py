@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import random
 import signal
 import socket
+import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
+from extender import __version__
 from extender.core import api
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
@@ -30,6 +34,7 @@ from extender.jobs import KINDS
 from extender.kernels.warm import compile_all
 from extender.kube import credentials
 from extender.kube.client import ApiClient
+from extender.kube.complaints import Complaints
 from extender.kube.executor import Executor, event_writer
 from extender.kube.lease import LeaderElector, Timing, boottime
 from extender.kube.reflector import Reflectors
@@ -120,7 +125,8 @@ async def running(
     ):
         loop = Loop(coordinator, metrics, clock=steady(time.time, boottime))
         bindings = Bindings(loop)
-        elector = _elector(settings, client, loop, metrics, rng)
+        complaints = Complaints(lambda: client.server)
+        elector = _elector(settings, client, loop, metrics, rng, complaints)
         events = event_writer(
             client, elector.may_write, metrics, instance=_identity(), clock=time.monotonic
         )
@@ -135,8 +141,16 @@ async def running(
             events=events,
         )
         loop.connect(bindings.resolve, executor.submit)
-        reflectors = Reflectors(client, loop, WATCHED, metrics, rng)
-        runner = await _listen(settings, view, loop, bindings, metrics, stack)
+        reflectors = Reflectors(client, loop, WATCHED, metrics, rng, complaints)
+
+        def facts() -> dict[str, Any]:
+            return {
+                "version": __version__,
+                "apiServer": client.server,
+                "leaseHolder": elector.holder(),
+            }
+
+        runner = await _listen(settings, view, loop, bindings, metrics, stack, facts)
         tasks = [
             asyncio.create_task(loop.run(), name="loop"),
             asyncio.create_task(reflectors.run(), name="reflectors"),
@@ -145,7 +159,7 @@ async def running(
         # Kernels compile off the loop while the lists come in.
         warm = asyncio.create_task(asyncio.to_thread(compile_all), name="warm")
         service = Service(settings, loop, view, metrics, list(runner.addresses))
-        _log.info("listening", url=service.url)
+        _log.info("listening", version=__version__, url=service.url, api_server=client.server)
 
         async def lead() -> None:
             nonlocal ready
@@ -221,6 +235,7 @@ async def _listen(
     bindings: Bindings,
     metrics: Metrics,
     stack: contextlib.AsyncExitStack,
+    facts: Callable[[], dict[str, Any]],
 ) -> web.AppRunner:
     m = settings.muster
     app = make_app(
@@ -231,6 +246,7 @@ async def _listen(
         metrics=metrics,
         bind_deadline=m.bind_timeout_seconds - BIND_SLACK,
         body_limit=m.body_limit_bytes,
+        facts=facts,
     )
     context = None
     if m.tls is not None:
@@ -239,9 +255,26 @@ async def _listen(
         following = asyncio.create_task(follow(tls, metrics, TLS_RELOAD_SECONDS), name="tls")
         stack.callback(following.cancel)
     if m.listen.admin_port is not None:
-        pages = await serve(make_admin_app(view, metrics), m.listen.host, m.listen.admin_port)
+        admin = make_admin_app(view, metrics, facts)
+        pages = await _serve(admin, m.listen.host, m.listen.admin_port, None, "listen.adminPort")
         stack.push_async_callback(pages.cleanup)
-    return await serve(app, m.listen.host, m.listen.port, context)
+    return await _serve(app, m.listen.host, m.listen.port, context, "listen.port")
+
+
+async def _serve(
+    app: web.Application, host: str, port: int, context: ssl.SSLContext | None, setting: str
+) -> web.AppRunner:
+    """Listen. Raises OSError that says which setting cannot be had, and why."""
+    try:
+        return await serve(app, host, port, context)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            why = f"{host}:{port} is taken by another program; see {setting}"
+        else:
+            why = (
+                f"{host}:{port} cannot be listened on ({error.strerror or error}); see listen.host"
+            )
+        raise OSError(error.errno, why) from error
 
 
 def _server_tls(tls: Tls) -> ServerTls:
@@ -257,7 +290,12 @@ def _identity() -> str:
 
 
 def _elector(
-    settings: Settings, client: ApiClient, loop: Loop, metrics: Metrics, rng: random.Random
+    settings: Settings,
+    client: ApiClient,
+    loop: Loop,
+    metrics: Metrics,
+    rng: random.Random,
+    complaints: Complaints,
 ) -> LeaderElector | AlwaysLeader:
     lease, epoch = settings.muster.leader_election, int(time.time())
     if not lease.enabled:
@@ -280,4 +318,5 @@ def _elector(
         ),
         pod=os.environ.get("POD_NAME", ""),
         pod_namespace=os.environ.get("POD_NAMESPACE", lease.namespace),
+        complaints=complaints,
     )

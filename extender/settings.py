@@ -235,6 +235,11 @@ def load(path: str | Path) -> Settings:
 
 def parse(document: Any, source: str) -> Settings:
     """Settings from what the YAML holds; ``source`` stands in front of every ConfigError."""
+    if isinstance(document, dict) and document.get("kind"):
+        kind = document["kind"]
+        raise ConfigError(
+            f"{source}: is a {kind}, not a muster.yaml (config/muster.yaml shows one)"
+        )
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
@@ -309,7 +314,35 @@ def _sentence(problem: dict[str, Any]) -> str:
         case _:
             shown = repr(value)
             shown = shown if len(shown) <= 80 else shown[:77] + "..."
-            return f"{field or 'file'}: {shown} is not allowed: {problem['msg']}"
+            return f"{field or 'file'}: {shown} is not allowed: {_allowed(field, problem)}"
+
+
+def _allowed(field: str, problem: dict[str, Any]) -> str:
+    """What may stand there, in words that do not need Python."""
+    limits = problem.get("ctx", {})
+    match problem["type"]:
+        case "tuple_type" | "list_type":
+            return f"a list, as in [{problem['input']}]"
+        case "float_type" | "float_parsing":
+            return "seconds, a number" if field.endswith("Seconds") else "a number"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return "a whole number"
+        case "string_type":
+            return "text (in quotes, where it looks like something else)"
+        case "bool_type" | "bool_parsing":
+            return "true or false"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "a map of fields"
+        case "greater_than":
+            return f"more than {limits['gt']:g}"
+        case "greater_than_equal":
+            return f"at least {limits['ge']:g}"
+        case "less_than_equal":
+            return f"at most {limits['le']:g}"
+        case "too_short" | "string_too_short":
+            return f"at least {limits['min_length']}"
+        case _:
+            return str(problem["msg"])
 
 
 #: What pydantic adds to the place of a value for which several types are allowed.

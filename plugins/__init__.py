@@ -49,7 +49,7 @@ def build_session(
     ]
     allowed = ", ".join(sorted(registry))
     unknown = [
-        f"{place}.name: no plugin {conf.name!r}; allowed: {allowed}"
+        f"{place}.name: no plugin {conf.name!r}{_volcano(conf.name)}; allowed: {allowed}"
         for place, conf in places
         if conf.name not in registry
     ]
@@ -59,6 +59,35 @@ def build_session(
         [Enabled(_make(conf, registry[conf.name], place), conf.off) for place, conf in places]
     )
     return Session([[next(made) for _ in tier] for tier in tiers])
+
+
+#: Plugins of Volcano's that Muster has no equal of, and what they are for.
+#: Source: volcano pkg/scheduler/plugins/factory.go.
+VOLCANO: Mapping[str, str] = {
+    "capacity": "queues' capacities",
+    "deviceshare": "shared GPUs",
+    "drf": "fair share",
+    "extender": "HTTP extenders",
+    "network-topology-aware": "network topology",
+    "nodegroup": "node groups of queues",
+    "numaaware": "NUMA topology",
+    "overcommit": "admission beyond the cluster's size",
+    "pdb": "disruption budgets",
+    "proportion": "queues' shares",
+    "rescheduling": "moving running pods",
+    "resource-strategy-fit": "strategies by resource",
+    "resourcequota": "namespaces' quotas",
+    "sla": "longest waiting times",
+    "task-topology": "affinity between tasks",
+    "tdm": "nodes shared by time",
+    "usage": "measured load",
+}
+
+
+def _volcano(name: str) -> str:
+    """Why a plugin of Volcano's is not there, and what to do with its line."""
+    what = VOLCANO.get(name)
+    return f" (Volcano's {what}; Muster has none yet): remove the line" if what else ""
 
 
 def _make(conf: PluginConf, kind: type[Plugin], place: str) -> Plugin:

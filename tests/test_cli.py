@@ -9,9 +9,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import structlog
@@ -103,6 +106,14 @@ def test_wrong_use_is_2_and_says_what_on_stderr(words, capsys):
     assert "error: " in shown.err
 
 
+def test_the_version_is_the_project_s(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"muster {project['version']}\n"
+
+
 # serve
 
 
@@ -140,10 +151,16 @@ def test_serve_says_that_its_address_cannot_be_had(write: Write, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         section = {
             "kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")),
-            "listen": {"port": taken.getsockname()[1]},
+            "listen": {"port": (port := taken.getsockname()[1])},
         }
         assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 1
-    assert "in use" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"127.0.0.1:{port} is taken by another program; see listen.port" in said
+
+
+def test_serve_refuses_a_file_of_kubernetes_by_its_kind(capsys):
+    assert cli.main(["serve", "--config", str(SAMPLES[0])]) == 2
+    assert "is a KubeSchedulerConfiguration, not a muster.yaml" in capsys.readouterr().err
 
 
 def test_serve_refuses_a_kubeconfig_that_is_not_there(write: Write, capsys):
@@ -155,6 +172,8 @@ def test_serve_refuses_a_kubeconfig_that_is_not_there(write: Write, capsys):
 def test_demo_refuses_a_picture_that_it_could_not_write(tmp_path: Path, capsys):
     assert cli.main(["demo", "--svg", str(tmp_path / "no" / "x.svg")]) == 2
     assert "is no folder" in capsys.readouterr().err
+    assert cli.main(["demo", "--svg", str(tmp_path)]) == 2
+    assert f"{tmp_path}: Is a directory" in capsys.readouterr().err
 
 
 def kubeconfig(server: str) -> dict[str, Any]:
@@ -265,7 +284,54 @@ async def test_explain_answers_no_for_a_gang_that_is_not_there(url: str, capsys)
     assert await explain("default/other", "--url", url, "--json") == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "no gang default/other" in shown.err
+    assert "no gang default/other: no PodGroup, job or pod of that name" in shown.err
+
+
+class Pages(BaseHTTPRequestHandler):
+    """A service that says of itself what ``state`` is."""
+
+    state: ClassVar[dict[str, Any]] = {}
+
+    def do_GET(self) -> None:
+        body = json.dumps(self.state if self.path == "/debug/state" else []).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test looks at what explain prints."""
+
+
+@pytest.fixture
+def service_that_says(monkeypatch) -> Iterator[Callable[..., str]]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def says(**state: Any) -> str:
+            monkeypatch.setattr(Pages, "state", state)
+            # Without a scheme, as people type it.
+            return f"127.0.0.1:{server.server_address[1]}"
+
+        yield says
+        server.shutdown()
+        thread.join()
+
+
+def test_explain_of_a_service_that_has_not_read_the_cluster_is_no_answer(service_that_says, capsys):
+    assert cli.main(["explain", "--url", service_that_says(synced=False, leading=False)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "has not read the cluster yet" in shown.err
+
+
+def test_explain_of_a_standby_says_what_it_knows_and_who_leads(service_that_says, capsys):
+    url = service_that_says(synced=True, leading=False, leaseHolder="other_1")
+    assert cli.main(["explain", "--url", url]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "no gangs\n"
+    assert "this replica stands by (the Lease is held by other_1)" in shown.err
 
 
 def test_explain_answers_no_where_nothing_listens(capsys):

@@ -9,7 +9,8 @@ from typing import Any
 
 #: The command did what was asked.
 OK = 0
-#: The answer is no: a problem was found, a gang waits, a service does not answer.
+#: The answer is no: a problem was found, a gang does not exist, a service does not answer. That a
+#: gang waits is an answer of `muster explain`, and no "no".
 NO = 1
 #: Wrong use or bad input.
 MISUSE = 2

@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from extender.sim.binaries import BuildError
     from extender.sim.realplane import StartError
 
-    if args.svg is not None and not args.svg.resolve().parent.is_dir():
-        say("demo", f"--svg: {args.svg.parent} is no folder")
+    if args.svg is not None and (wrong := _unwritable(args.svg)):
+        say("demo", f"--svg: {wrong}")
         return MISUSE
     log.configure("console", "error")
     try:
@@ -49,3 +49,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         answer(result)
     return OK if result["ok"] else NO
+
+
+def _unwritable(picture: Path) -> str:
+    """Why a picture could not be written there; empty if it could. Known before the story begins."""
+    if not picture.resolve().parent.is_dir():
+        return f"{picture.parent} is no folder"
+    try:
+        with picture.open("ab"):
+            return ""
+    except OSError as error:
+        return f"{picture}: {error.strerror}"

@@ -35,16 +35,24 @@ def run(args: argparse.Namespace) -> int:
             say("explain", f"{args.gang!r} is not allowed: NAMESPACE/NAME")
             return MISUSE
         path += f"/{namespace or 'default'}/{name}"
+    if "://" not in args.url:
+        args.url = f"http://{args.url}"
     if not args.url.startswith(("http://", "https://")):
         say("explain", f"--url: {args.url!r} is not allowed: http:// or https://")
         return MISUSE
     try:
+        state = _get(args, "/debug/state")
+        if not state["synced"]:
+            say("explain", f"{args.url}: the service has not read the cluster yet; see its log")
+            return NO
+        if not state["leading"]:
+            say("explain", _standing_by(state))
         found = _get(args, path)
     except HTTPError as error:
-        if error.code != 404:
-            say("explain", f"{args.url}{path}: HTTP {error.code}")
+        if error.code != 404 or args.gang is None:
+            say("explain", f"{args.url}: HTTP {error.code}: is that Muster?")
         else:
-            say("explain", f"no gang {args.gang}: no PodGroup or pod of that name was seen")
+            say("explain", f"no gang {args.gang}: no PodGroup, job or pod of that name")
         return NO
     except (OSError, json.JSONDecodeError) as error:
         say("explain", f"{args.url}: no answer: {getattr(error, 'reason', error)}")
@@ -56,6 +64,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_all(found)
     return OK
+
+
+def _standing_by(state: dict[str, Any]) -> str:
+    """What a replica knows that does not lead: the cluster, but not why the other decided."""
+    holder = state.get("leaseHolder")
+    who = f"the Lease is held by {holder}" if holder else "nobody is known to hold the Lease"
+    return f"this replica stands by ({who}); reasons are the leader's to say"
 
 
 def _get(args: argparse.Namespace, path: str) -> Any:

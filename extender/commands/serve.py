@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     except OSError as error:
         # The port is taken, a certificate cannot be read.
-        say("serve", error)
+        say("serve", error.strerror if error.filename is None and error.strerror else error)
         return NO
     except asyncio.CancelledError:
         # A task of the service failed and took it down; the log says which and why.

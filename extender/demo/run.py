@@ -28,7 +28,7 @@ def crds() -> list[Path]:
 async def demo(stream: TextIO, *, real: bool, picture: Path | None) -> dict[str, Any]:
     """Tell the story on ``stream``; the JSON answer, whose ``ok`` is what was really observed.
 
-    Raises ConfigError where ``real`` has no CRDs, BuildError or StartError where the programs of
+    Raises OSError where the picture cannot be written, ConfigError where ``real`` has no CRDs, BuildError or StartError where the programs of
     the control plane cannot be had.
     """
     with Screen(stream, picture=picture is not None) as screen:
@@ -54,7 +54,10 @@ async def demo(stream: TextIO, *, real: bool, picture: Path | None) -> dict[str,
                 screen.say("Seen on the API's watch: every gang whole or not at all, none half.")
             answer = story.report(cluster, seen, ok=not wrong)
         if picture is not None:
-            await asyncio.to_thread(picture.write_text, screen.svg(), "utf-8")
+            try:
+                await asyncio.to_thread(picture.write_text, screen.svg(), "utf-8")
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(picture)) from error
     return answer
 
 

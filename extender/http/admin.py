@@ -17,7 +17,7 @@ from extender.obs.metrics import CONTENT_TYPE, Metrics
 #: The published state.
 VIEW = web.AppKey("view", View)
 #: What the shell knows and the core does not: version, holder of the Lease.
-FACTS = web.AppKey("facts", Callable[[], dict[str, Any]])
+FACTS: web.AppKey[Callable[[], dict[str, Any]]] = web.AppKey("facts")
 #: The metrics of the process.
 METRICS = web.AppKey("metrics", Metrics)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -37,25 +38,29 @@ def make_app(
     bind_deadline: float,
     body_limit: int = BODY_LIMIT,
     clock: Callable[[], float] = time.monotonic,
+    facts: Callable[[], dict[str, Any]] = dict,
 ) -> web.Application:
     """The extender's verbs under ``prefix``, and the pages of :mod:`extender.http.admin`.
 
-    ``bind_deadline`` (seconds) has to be below the httpTimeout of the bind entry.
+    ``bind_deadline`` (seconds) has to be below the httpTimeout of the bind entry. ``facts`` are
+    shown in /debug/state beside what the view says.
     """
     verbs = Verbs(view, inbox, bindings, metrics=metrics, bind_deadline=bind_deadline, clock=clock)
     app = web.Application(client_max_size=body_limit)
     app[BINDINGS] = bindings
     app.add_routes(verbs.routes(prefix))
     app.on_shutdown.append(_abandon_bindings)
-    return _with_admin(app, view, metrics)
+    return _with_admin(app, view, metrics, facts)
 
 
-def make_admin_app(view: View, metrics: Metrics) -> web.Application:
+def make_admin_app(
+    view: View, metrics: Metrics, facts: Callable[[], dict[str, Any]] = dict
+) -> web.Application:
     """The pages alone, for a plain listener beside one that asks for client certificates.
 
     A kubelet's probes and most scrapers have none.
     """
-    return _with_admin(web.Application(), view, metrics)
+    return _with_admin(web.Application(), view, metrics, facts)
 
 
 async def serve(
@@ -82,8 +87,11 @@ async def serve(
     return runner
 
 
-def _with_admin(app: web.Application, view: View, metrics: Metrics) -> web.Application:
+def _with_admin(
+    app: web.Application, view: View, metrics: Metrics, facts: Callable[[], dict[str, Any]]
+) -> web.Application:
     app[admin.VIEW] = view
+    app[admin.FACTS] = facts
     app[admin.METRICS] = metrics
     app.add_routes(admin.routes())
     return app

@@ -7,6 +7,7 @@ lease judge by code; the named methods raise the errors of :mod:`extender.core.e
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
@@ -14,6 +15,7 @@ from types import TracebackType
 import aiohttp
 import orjson
 
+from extender import __version__
 from extender.core.api import Resource
 from extender.core.errors import ConfigError, Unreachable
 from extender.core.objects import Manifest
@@ -29,13 +31,14 @@ from extender.kube.replies import (
 from extender.obs.metrics import Metrics
 
 #: The API server takes the part before the slash as the field manager.
-USER_AGENT = "muster/0.1"
+USER_AGENT = f"muster/{__version__}"
 
 #: Seconds without a byte after which a watch is taken for dead. The API server sends a bookmark
 #: about every minute.
 WATCH_IDLE_SECONDS = 150.0
 #: Bytes that aiohttp reads ahead of us. Small, and a burst makes the API server cut the watch.
 _READ_AHEAD = 1 << 20
+_SSL_REPR = re.compile(r" ssl:(<[^>]*>|\w+)")
 #: Least seconds between two complete reloads of the credentials, whatever the server says.
 _RELOAD_PAUSE = 5.0
 
@@ -85,6 +88,11 @@ class ApiClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    @property
+    def server(self) -> str:
+        """Its URL; empty before the client is entered."""
+        return self._access.server if self._access is not None else ""
 
     async def send(
         self,
@@ -274,4 +282,6 @@ class ApiClient:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # aiohttp puts the repr of its SSLContext, with its address in memory, into the sentence.
+    text = _SSL_REPR.sub("", str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

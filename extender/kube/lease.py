@@ -33,6 +33,7 @@ from extender.core.events import LeaderGained, LeaderLost
 from extender.core.objects import ApiStruct, Manifest, Meta
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
+from extender.kube.complaints import Complaints
 from extender.kube.label import LeaderLabel
 from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.kube.solo import AlwaysLeader
@@ -105,6 +106,7 @@ class LeaderElector:
         pod_namespace: str = "",
         clock: Callable[[], float] = boottime,
         wall: Callable[[], float] = time.time,
+        complaints: Complaints | None = None,
     ) -> None:
         """``identity`` is unique to this process and starts with the pod's name and ``_`` (as
         client-go's), so that a successor can take the label off a holder that cannot. ``pod`` is
@@ -124,6 +126,9 @@ class LeaderElector:
         self._clock = clock
         self._wall = wall
         self._rng = rng
+        self._complaints = complaints or Complaints()
+        #: Whom the log named last as the holder that we stand by for.
+        self._named = ""
         self._decoder = msgspec.json.Decoder(_Lease)
         #: The Lease as last read or written, and when it was first seen like that.
         self._lease: _Lease | None = None
@@ -144,6 +149,10 @@ class LeaderElector:
         if self._leading and self._clock() >= self._valid_until:
             self._lose("the Lease was not renewed in time")
         return self._leading
+
+    def holder(self) -> str:
+        """Who holds the Lease, as last read; empty where nobody does or it was never read."""
+        return (self._lease.spec.holder_identity or "") if self._lease is not None else ""
 
     async def run(self) -> None:
         """Campaign, lead, and campaign again, until cancelled."""
@@ -189,7 +198,7 @@ class LeaderElector:
                 if (await self._create(sent)).ok:
                     return False
             elif not reply.ok:
-                _log.warning("cannot be read", error=reply.message)
+                self._complaints.wrong(f"read Lease {self._place}", reply.error())
             elif (lease := self._lease) is not None and self._free(lease):
                 clean = not lease.spec.holder_identity
                 epoch = max((lease.spec.lease_transitions or 0) + 1, self._first_epoch)
@@ -201,9 +210,21 @@ class LeaderElector:
                     return clean
             else:
                 backoff.reset()
+                self._stand_by()
                 await asyncio.sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
                 continue
             await asyncio.sleep(backoff.pause())
+
+    @property
+    def _place(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    def _stand_by(self) -> None:
+        """Say who leads, once for each holder."""
+        holder = self.holder()
+        if holder != self._named:
+            self._named = holder
+            _log.info("standing by", lease=self._place, holder=holder)
 
     def _free(self, lease: _Lease) -> bool:
         """Whether the Lease, as last read, may be taken: nobody's, our own of before, or expired."""
@@ -226,7 +247,8 @@ class LeaderElector:
         epoch = lease.spec.lease_transitions or 0
         self._metrics.leader.set(1)
         self._metrics.leader_epoch.set(epoch)
-        _log.info("leading", epoch=epoch)
+        self._named = ""
+        _log.info("leading", lease=self._place, epoch=epoch)
         self._inbox.put(LeaderGained(epoch))
         self._show()
         return True
@@ -262,7 +284,8 @@ class LeaderElector:
                 self._valid_until = sent + self._timing.renew_deadline
                 return True
             self._metrics.lease_renewals.labels("refused" if reply.code else "unreachable").inc()
-            _log.warning("not renewed", code=reply.code, error=reply.message)
+            if reply.code != 409:
+                self._complaints.wrong(f"renew Lease {self._place}", reply.error())
             if reply.code == 404:
                 self._lease = None
                 return False
@@ -313,8 +336,11 @@ class LeaderElector:
         if reply.ok:
             reply = self._observe(reply)
             self._valid_until = sent + self._timing.renew_deadline
-        else:
-            _log.warning("cannot be created", error=reply.message)
+        elif reply.code != 409:
+            missing = f"the Lease needs namespace {self._namespace}: kubectl create namespace"
+            missing = f"{missing} {self._namespace}, or set leaderElection.namespace"
+            do = missing if reply.code == 404 else ""
+            self._complaints.wrong(f"create Lease {self._place}", reply.error(), do=do)
         return reply
 
     async def _write(
@@ -354,6 +380,8 @@ class LeaderElector:
             lease = self._decoder.decode(reply.body)
         except msgspec.DecodeError as error:
             return Reply(0, reason="Garbage", message=f"Lease: {error}")
+        for what in ("read", "create", "renew"):
+            self._complaints.right(f"{what} Lease {self._place}")
         if self._lease is None or lease.metadata != self._lease.metadata:
             self._seen_at = self._clock()
         self._lease = lease

@@ -18,11 +18,12 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from extender.core.api import OPTIONAL, Resource
+from extender.core.api import GANG_PLANS, OPTIONAL, Resource
 from extender.core.errors import ApiError, Gone, Unreachable
 from extender.core.events import Event, KindServed, Listed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
+from extender.kube.complaints import Complaints
 from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Seen
 from extender.kube.replies import Lists
 from extender.obs.log import logger
@@ -58,6 +59,7 @@ class Reflector:
         rng: random.Random,
         *,
         on_listed: Callable[[], None] = lambda: None,
+        complaints: Complaints | None = None,
     ) -> None:
         """``on_listed`` is called once, when absence of an object means that it does not exist."""
         self.resource = resource
@@ -75,6 +77,9 @@ class Reflector:
         #: Reset by a watch that says something only: a list that works while every watch from it
         #: is refused must not be repeated at full speed.
         self._backoff = Backoff(rng)
+        self._complaints = complaints or Complaints()
+        self._list_words = f"list {resource.plural}"
+        self._watch_words = f"watch {resource.plural}"
         self._log = _log.bind(kind=resource.kind, group=resource.group)
 
     async def run(self) -> None:
@@ -94,7 +99,7 @@ class Reflector:
                         await asyncio.sleep(_ABSENT_SECONDS * self._rng.uniform(0.8, 1.2))
                         continue
                 self._restarted("unreachable" if isinstance(error, Unreachable) else "refused")
-                self._log.warning("cannot be listed", error=str(error))
+                self._complaints.wrong(self._list_words, error, do=self._help(error))
                 await asyncio.sleep(self._backoff.pause())
 
     async def _mirror(self) -> AsyncIterator[Event]:
@@ -137,6 +142,7 @@ class Reflector:
         self._version = page.metadata.resource_version
         yield Listed(self.resource, self._version)
         self._metrics.lists.labels(self.resource.kind).inc()
+        self._complaints.right(self._list_words)
 
     async def _resume(self) -> AsyncIterator[Event]:
         """Watch from where we are, for as long as the server remembers that version."""
@@ -150,6 +156,7 @@ class Reflector:
                         heard = True
                         garbage = 0
                         self._backoff.reset()
+                        self._complaints.right(self._watch_words)
                     self._version = newer or self._version
                     for event in self._events(what):
                         yield event
@@ -157,10 +164,13 @@ class Reflector:
                 raise
             except Unreachable as error:
                 cause = "unreachable"
-                self._log.info("watch broke", error=error.message)
+                self._complaints.wrong(self._watch_words, error)
             except ApiError as error:
                 cause = "garbage" if error.reason == GARBAGE else "refused"
-                self._log.warning("watch refused", error=str(error))
+                if error.reason == GARBAGE:
+                    self._log.warning("watch cannot be read", error=str(error))
+                else:
+                    self._complaints.wrong(self._watch_words, error)
                 garbage += error.reason == GARBAGE
                 if error.code == 404 or garbage >= _GARBAGE_TRIES:
                     return
@@ -228,6 +238,11 @@ class Reflector:
             self._listed = True
             self._on_listed()
 
+    def _help(self, error: ApiError) -> str:
+        if error.code == 404 and self.resource == GANG_PLANS:
+            return "the definition of GangPlan is missing: kubectl apply -k manifests/crds"
+        return ""
+
     def _restarted(self, cause: str) -> None:
         self._metrics.watch_restarts.labels(self.resource.kind, cause).inc()
 
@@ -242,12 +257,22 @@ class Reflectors:
         resources: Sequence[Resource],
         metrics: Metrics,
         rng: random.Random,
+        complaints: Complaints | None = None,
     ) -> None:
         self._inbox = inbox
+        complaints = complaints or Complaints()
         self._left = len(resources)
         self._synced = asyncio.Event()
         self._all = [
-            Reflector(client, inbox, resource, metrics, rng, on_listed=self._one_listed)
+            Reflector(
+                client,
+                inbox,
+                resource,
+                metrics,
+                rng,
+                on_listed=self._one_listed,
+                complaints=complaints,
+            )
             for resource in resources
         ]
 

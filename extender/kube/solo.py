@@ -23,6 +23,10 @@ class AlwaysLeader:
         """Whether a request may be sent now."""
         return self._leading
 
+    def holder(self) -> str:
+        """Who leads, as far as is known: nobody else can."""
+        return ""
+
     async def run(self) -> None:
         """Lead until cancelled."""
         self._leading = True

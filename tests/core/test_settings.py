@@ -126,6 +126,17 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
         ("muster: {listen: {port: '80'}}", "muster.listen.port: '80' is not allowed"),
         ("muster: {listen: {prefix: scheduler}}", "muster.listen.prefix: 'scheduler'"),
         ("muster: {tls: {certFile: a}}", "muster.tls.keyFile: is missing"),
+        (
+            "muster: {schedulerNames: muster}",
+            "muster.schedulerNames: 'muster' is not allowed: a list, as in [muster]",
+        ),
+        (
+            "muster: {bindTimeoutSeconds: '2m'}",
+            "muster.bindTimeoutSeconds: '2m' is not allowed: seconds, a number",
+        ),
+        ("muster: {listen: 8900}", "muster.listen: 8900 is not allowed: a map of fields"),
+        ("muster: {concurrency: 0}", "muster.concurrency: 0 is not allowed: at least 1"),
+        ("kind: Pod", "is a Pod, not a muster.yaml"),
         ("muster: {schedulerNames: []}", "muster.schedulerNames: [] is not allowed"),
         ("muster: {schedulerName: x}", "schedulerName 'x' must be one of schedulerNames (muster)"),
         ("muster: {podMaxBackoffSeconds: 0}", "muster.podMaxBackoffSeconds: 0 is not allowed"),

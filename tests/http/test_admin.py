@@ -5,6 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
+from extender.http import admin
 from extender.http.app import make_admin_app, serve
 from extender.obs.metrics import Metrics
 from tests.http.conftest import ScriptedView
@@ -67,3 +68,26 @@ async def test_the_pages_alone_have_no_verbs():
         async with session.post("/filter", data=b"{}") as response:
             assert response.status == 404
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", ["/debug", "/debug/"])
+async def test_the_index_names_every_page(service, path):
+    status, found = await get(service, path)
+    assert status == 200
+    pages = {each.path for each in admin.routes() if not each.path.rstrip("/").endswith("debug")}
+    assert set(found["paths"]) == pages
+
+
+async def test_the_state_shows_what_only_the_shell_knows_too():
+    facts = {"version": "1", "leaseHolder": "b_2"}
+    runner = await serve(
+        make_admin_app(ScriptedView(), Metrics(), lambda: dict(facts)), "127.0.0.1", 0
+    )
+    host, port = runner.addresses[0][:2]
+    async with (
+        aiohttp.ClientSession(f"http://{host}:{port}") as session,
+        session.get("/debug/state") as response,
+    ):
+        found = await response.json()
+    await runner.cleanup()
+    assert found == {**ScriptedView().state(), **facts}
