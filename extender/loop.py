@@ -18,6 +18,7 @@ from extender.core.errors import InvariantViolated
 from extender.core.events import Event, Tick
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
+from extender.obs.placements import Placements
 
 #: Events applied before the core decides and the event loop may serve others.
 BATCH = 256
@@ -65,6 +66,7 @@ class Loop:
         self._wishes: set[float] = set()
         self._verified_at = 0.0
         self._counted: dict[str, int] = {}
+        self._placements = Placements()
 
     def connect(
         self,
@@ -110,6 +112,7 @@ class Loop:
                 case WakeAt(at):
                     self._wake_by(at)
                 case Bind() | Create() | Patch() | Delete() | Notice():
+                    self._placements.sent(command, now)
                     self._submit(command)
                 case _:
                     raise InvariantViolated("commands", f"nobody carries out {command!r}")
@@ -158,6 +161,7 @@ class Loop:
 
     def _observe(self, now: float) -> None:
         state = self.coordinator.state
+        self._placements.look(state, now)
         self._metrics.queue_length.set(len(self._queue))
         self._metrics.evidence.set(len(state.evidence))
         for seconds in state.barriers:

@@ -10,11 +10,13 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 
 from extender.core.errors import ConfigError
 from extender.core.events import LeaderGained, LeaderLost
 from extender.kube.label import LEADER_LABEL
 from extender.kube.lease import AlwaysLeader, LeaderElector, Timing
+from extender.kube.replies import Reply
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import LeaseServer, Network, Recorder
 
@@ -283,3 +285,25 @@ async def test_never_two_writers_under_random_faults(make, seed):
             replica.net.latency = chance.choice([0.01, 0.5, 3.0])
     epochs = sorted(e.epoch for r in replicas for e in r.inbox.of(LeaderGained))
     assert len(set(epochs)) == len(epochs) >= 1
+
+
+async def test_a_standby_names_the_holder_once(make):
+    with structlog.testing.capture_logs() as lines:
+        first = make("a").start()
+        await first.gained()
+        make("b").start()
+        await asyncio.sleep(TIMING.retry * 5)
+    told = [(line["event"], line.get("holder")) for line in lines]
+    assert told == [("leading", None), ("standing by", "a_x")]
+    assert make.replicas[1].elector.holder() == "a_x"
+
+
+async def test_a_namespace_that_is_not_there_is_said_once_with_what_to_do(make):
+    replica = make("a")
+    missing = Reply(404, reason="NotFound", message='namespaces "muster" not found')
+    replica.net.server.answer = lambda method, path, body: missing
+    with structlog.testing.capture_logs() as lines:
+        replica.start()
+        await asyncio.sleep(TIMING.retry * 10)
+    (line,) = [line for line in lines if line["event"].endswith("create Lease muster/muster")]
+    assert "kubectl create namespace muster, or set leaderElection.namespace" in line["do"]

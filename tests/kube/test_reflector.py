@@ -7,9 +7,10 @@ import asyncio
 
 import orjson
 import pytest
+import structlog
 
 from extender.core import events as e
-from extender.core.api import NODES, PODS, VOLCANO_GROUPS
+from extender.core.api import GANG_PLANS, NODES, PODS, VOLCANO_GROUPS
 from extender.core.errors import ApiError, Gone, Unreachable
 from extender.kube.decode import ObjectDecoder
 from extender.kube.reflector import Reflector, Reflectors
@@ -280,6 +281,17 @@ async def test_optional_kind_that_goes_is_withdrawn_but_not_at_the_first_404(mir
 async def test_kind_that_must_be_there_is_waited_for(mirror):
     m = mirror(("list", NOT_FOUND), ("list", page("5", node("a"))))
     assert said(await m.done()) == ["+a"]
+
+
+async def test_a_definition_that_is_missing_is_said_once_with_what_to_do(mirror):
+    with structlog.testing.capture_logs() as lines:
+        m = mirror(*[("list", NOT_FOUND)] * 3, ("list", page("5")), resource=GANG_PLANS)
+        await m.done()
+    assert [line["event"] for line in lines] == [
+        "the API server refuses to list gangplans",
+        "the API server lets us list gangplans",
+    ]
+    assert lines[0]["do"].endswith("kubectl apply -k manifests/crds")
 
 
 async def test_big_lists_let_others_run():
