@@ -23,6 +23,9 @@ from extender.core.times import rfc3339
 NATIVE_CONDITION = "PodGroupInitiallyScheduled"
 #: Counts alone are not worth a write more often than this (seconds).
 REPORT_SECONDS = 1.0
+#: A status is written this long after it changed, so that a gang which passes several phases in
+#: a moment, as most do, is written once.
+REPORT_DELAY = 0.3
 #: A status that could not be written is written again after this (seconds).
 REPORT_AGAIN_SECONDS = 10.0
 
@@ -58,19 +61,23 @@ def report(s: State, gang: Gang, now: float) -> None:
     if not gang.members and gang.job is None and gang.reported_at < 0:
         # Others' pods alone: their scheduler's record. One that was emptied says so.
         return
+    due = gang.report_again_at is not None
     if gang.report_again_at is not None:
         if now < gang.report_again_at:
             return
         gang.report_again_at = None
     phase, conditions = _phase(gang), _conditions(gang, now)
     counts = (len(gang.running), gang.count(Member.FINISHED), gang.count(Member.FAILED))
-    if phase == gang.phase and conditions == gang.conditions:
-        if counts == gang.counts:
-            return
-        if now - gang.reported_at < REPORT_SECONDS:
-            gang.look_at = 0.0
-            s.send(c.WakeAt(gang.reported_at + REPORT_SECONDS))
-            return
+    words_differ = phase != gang.phase or conditions != gang.conditions
+    if not words_differ and counts == gang.counts:
+        return
+    earliest = now if due else now + REPORT_DELAY
+    if not words_differ:
+        earliest = max(earliest, gang.reported_at + REPORT_SECONDS)
+    if now < earliest:
+        gang.report_again_at = earliest
+        s.send(c.WakeAt(earliest))
+        return
     gang.reported_at = now
     gang.status_in_flight = True
 

@@ -59,7 +59,7 @@ class Small:
             commands = self.coordinator.step(self.now)
             self.wakes = [x.at for x in commands if isinstance(x, c.WakeAt)]
             writes = [x for x in commands if isinstance(x, c.Create | c.Patch | c.Bind)]
-            if not writes:
+            if not writes and not any(at <= self.now for at in self.wakes):
                 return
             for write in writes:
                 self.coordinator.apply(self.carry_out(write), self.now)
