@@ -147,6 +147,7 @@ async def running(
             return {
                 "version": __version__,
                 "apiServer": client.server,
+                "identity": elector.identity,
                 "leaseHolder": elector.holder(),
             }
 

@@ -332,6 +332,9 @@ def test_explain_of_a_standby_says_what_it_knows_and_who_leads(service_that_says
     shown = capsys.readouterr()
     assert shown.out == "no gangs\n"
     assert "this replica stands by (the Lease is held by other_1)" in shown.err
+    url = service_that_says(synced=True, leading=False, leaseHolder="it", identity="it")
+    assert cli.main(["explain", "--url", url]) == 0
+    assert "this replica has taken the Lease" in capsys.readouterr().err
 
 
 def test_explain_answers_no_where_nothing_listens(capsys):

@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
 def _standing_by(state: dict[str, Any]) -> str:
     """What a replica knows that does not lead: the cluster, but not why the other decided."""
     holder = state.get("leaseHolder")
+    if holder and holder == state.get("identity"):
+        return "this replica has taken the Lease, and leads when its last holder has surely stopped"
     who = f"the Lease is held by {holder}" if holder else "nobody is known to hold the Lease"
     return f"this replica stands by ({who}); reasons are the leader's to say"
 
@@ -97,7 +99,7 @@ def _print_one(gang: dict[str, Any]) -> None:
     if gang["plan"]:
         print(f"  on        {', '.join(gang['plan']['nodes'])}")
     for pod in gang["pods"]:
-        print(f"    {pod['name']:<40} {pod['state']:<9} {pod['node']}")
+        print(f"    {pod['name']:<40} {pod['state']:<9} {pod['node']}".rstrip())
 
 
 def _print_all(gangs: list[dict[str, Any]]) -> None:

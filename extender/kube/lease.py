@@ -150,6 +150,11 @@ class LeaderElector:
             self._lose("the Lease was not renewed in time")
         return self._leading
 
+    @property
+    def identity(self) -> str:
+        """This replica's name in the Lease."""
+        return self._identity
+
     def holder(self) -> str:
         """Who holds the Lease, as last read; empty where nobody does or it was never read."""
         return (self._lease.spec.holder_identity or "") if self._lease is not None else ""

@@ -23,6 +23,11 @@ class AlwaysLeader:
         """Whether a request may be sent now."""
         return self._leading
 
+    @property
+    def identity(self) -> str:
+        """This replica's name in a Lease: it needs none."""
+        return ""
+
     def holder(self) -> str:
         """Who leads, as far as is known: nobody else can."""
         return ""
