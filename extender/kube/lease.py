@@ -18,6 +18,7 @@ Lease was deleted or election was switched off for a while.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -46,6 +47,9 @@ LABEL_SECONDS = 15.0
 _MAX_EPOCH = 2**31 - 1
 
 __all__ = ["AlwaysLeader", "LeaderElector", "Timing", "boottime"]
+
+#: Ends of leading that nobody need look at.
+_ON_PURPOSE = ("stopped", "released")
 
 _log = logger("lease")
 
@@ -306,7 +310,8 @@ class LeaderElector:
             return
         self._leading = False
         self._metrics.leader.set(0)
-        _log.warning("no longer leading", why=why)
+        level = logging.INFO if why in _ON_PURPOSE else logging.WARNING
+        _log.log(level, "no longer leading", why=why)
         self._inbox.put(LeaderLost())
         self._show()
 
