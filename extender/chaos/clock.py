@@ -17,10 +17,12 @@ from typing import Any
 
 #: Seconds within which two timers count as due at one instant.
 _INSTANT = 1e-9
+#: Callbacks at one instant beyond which something goes round for ever.
+_LIVELOCK = 200_000
 
 
 class Stuck(RuntimeError):
-    """Nothing is ready and no timer is set: the simulation would wait for ever."""
+    """Time does not pass any more: nobody waits for it, or somebody never does."""
 
 
 class Process:
@@ -87,6 +89,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: What asyncio reports of tasks and callbacks that failed with nobody looking.
         self.faults: list[str] = []
         self._now = 0.0
+        #: Callbacks since time passed last.
+        self._at_once = 0
         self._rng = rng
         self.set_task_factory(self._owned)  # type: ignore[arg-type]
         self.set_exception_handler(self._fault)
@@ -114,7 +118,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 owner.parked.append(handle)
                 continue
             self.turns += 1
+            self._at_once += 1
             handle._run()  # noqa: SLF001
+        if self._at_once > _LIVELOCK:
+            self._at_once = 0
+            raise Stuck(f"{_LIVELOCK} callbacks and no time has passed")
 
     def _jump(self) -> None:
         """To the time of the next timer; those that are due then become ready."""
@@ -126,7 +134,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if timer.cancelled():
                 self._timer_cancelled_count -= 1
                 continue
-            self._now = max(self._now, timer.when())
+            if timer.when() > self._now:
+                self._now, self._at_once = timer.when(), 0
             due.append(timer)
         if not due:
             raise Stuck("no timer is set")

@@ -47,38 +47,53 @@ def simulate(seeds: int, first: int = 0) -> Iterator[Outcome]:
         yield run(seed)
 
 
-def run(seed: int, scene: Scene | None = None, *, replicas: int = 2) -> Outcome:
-    """Run one seed from its beginning to rest, or to a violation."""
+def run(
+    seed: int, scene: Scene | None = None, *, replicas: int = 2, rest: float = REST_SECONDS
+) -> Outcome:
+    """Run one seed from its beginning to rest (``rest`` seconds at most), or to a violation."""
     loop = VirtualLoop(random.Random(f"{seed}:loop"))
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(_Run(loop, seed, replicas).run(scene))
+        story = _Run(loop, seed, replicas, rest)
+        loop.run_until_complete(story.begin())
+        try:
+            loop.run_until_complete(story.run(scene))
+        except Stuck as error:
+            story.plant.judge.violated("fault", str(error))
+        loop.run_until_complete(story.plant.end())
+        return story.outcome()
     finally:
         asyncio.set_event_loop(None)
         loop.close()
 
 
 class _Run:
-    def __init__(self, loop: VirtualLoop, seed: int, replicas: int) -> None:
-        self._loop, self._seed, self._replicas = loop, seed, replicas
+    plant: Plant
 
-    async def run(self, scene: Scene | None) -> Outcome:
-        plant = Plant(self._loop, self._seed, self._replicas)
+    def __init__(self, loop: VirtualLoop, seed: int, replicas: int, rest: float) -> None:
+        self._loop, self._seed, self._replicas, self._longest = loop, seed, replicas, rest
+
+    async def begin(self) -> None:
+        """Build the cluster, which needs the loop to run."""
+        self.plant = Plant(self._loop, self._seed, self._replicas)
+
+    async def run(self, scene: Scene | None) -> None:
+        """Faults or a scene, and then rest."""
+        plant = self.plant
         users = Users(plant, plant.rng("users"))
         faults = Faults(plant, users, plant.rng("faults"))
         plant.outside(users.control())
-        try:
-            if scene is None:
-                faults.begin()
-                await faults.run(plant.rng("length").uniform(*FAULT_SECONDS))
-            else:
-                scene(plant, users, faults)
-            faults.stop()
-            await self._rest(plant)
-        except Stuck as error:
-            plant.judge.violated("fault", str(error))
-        finally:
-            await plant.end()
+        if scene is None:
+            faults.begin()
+            await faults.run(plant.rng("length").uniform(*FAULT_SECONDS))
+        else:
+            scene(plant, users, faults)
+        faults.stop()
+        await self._rest(plant)
+
+    def outcome(self) -> Outcome:
+        """What it came to, once everything has ended."""
+        plant = self.plant
         return Outcome(
             self._seed,
             plant.steps,
@@ -90,10 +105,10 @@ class _Run:
 
     async def _rest(self, plant: Plant) -> None:
         """Until nothing is wrong any more; what is wrong after the longest rest is a violation."""
-        end, good = plant.now() + REST_SECONDS, 0
+        end, good = plant.now() + self._longest, 0
         found: list[Problem] = []
         while plant.now() < end and good < LOOKS:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(min(LOOK_SECONDS, self._longest / LOOKS))
             plant.check_faults()
             if len(plant.judge.violations) >= ENOUGH:
                 return
@@ -101,4 +116,4 @@ class _Run:
             good = 0 if found else good + 1
         if good < LOOKS:
             for invariant, message in found:
-                plant.judge.violated(invariant, f"after {REST_SECONDS:.0f} s of rest: {message}")
+                plant.judge.violated(invariant, f"after {self._longest:.0f} s of rest: {message}")
