@@ -203,12 +203,11 @@ class Judge:
             if claims.group_of(pod) == group and claims.placed(pod)
         }
         for uid, place in life.sent_for[group].items():
-            # What it made itself it knows before it is shown.
-            for version in (record.pods, self.version):
-                pod = self.past.at(api.PODS, place, version)
-                if pod is not None and pod["metadata"]["uid"] == uid:
-                    uids.add(uid)
-                    break
+            pod = self.past.at(api.PODS, place, record.pods)
+            is_shown = pod is not None and pod["metadata"]["uid"] == uid
+            # What it made itself it knows before it is shown, and does not know to be gone.
+            if is_shown or self.past.since(api.PODS, place, uid) > record.pods:
+                uids.add(uid)
         least = claims.minimum(resource, seen)
         if len(uids) < least:
             self.violated(

@@ -28,6 +28,14 @@ class Past:
         index = bisect_right(versions, version)
         return states[index - 1] if index else None
 
+    def since(self, resource: Resource, key: Key, uid: str) -> int:
+        """The version at which the object of this uid was created; 0 if it never was."""
+        versions, states = self._states.get(resource, {}).get(key, ([], []))
+        for version, obj in zip(versions, states, strict=True):
+            if obj is not None and obj["metadata"]["uid"] == uid:
+                return version
+        return 0
+
     def every(self, resource: Resource) -> Iterator[Manifest]:
         """Every state of every object of a kind."""
         for _, states in self._states.get(resource, {}).values():
