@@ -52,7 +52,7 @@ class Complaints:
             sentence = "the API server is in trouble"
         help_ = do or help_ or (_RBAC if error.code == 403 else "")
         hint = {"do": help_} if help_ else {}
-        text = str(error) if error.code else error.message
+        text = " ".join((str(error) if error.code else error.message).split())
         _log.warning(sentence, server=self._server(), error=text, **hint)
 
     def right(self, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,33 @@ profiles:
 def test_flow_style_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match="block style"):
         complete("leaderElection: {leaderElect: true}\n", HERE)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("config/muster.yaml", "has no kind, not a KubeSchedulerConfiguration"),
+        ("manifests/examples/pytorchjob.yaml", "is a PyTorchJob, not a KubeSchedulerConfiguration"),
+        ("nowhere.yaml", "nowhere.yaml: No such file or directory"),
+    ],
+)
+def test_a_file_that_kube_scheduler_could_not_use_is_refused_before_anything_starts(
+    file: str, words: str, tmp_path: Path
+) -> None:
+    root = SAMPLES.parent
+    done = subprocess.run(
+        [
+            root / "scripts/controlplane",
+            "start",
+            "--dir",
+            tmp_path / "run",
+            "--scheduler-config",
+            file,
+        ],
+        capture_output=True,
+        text=True,
+        cwd=root,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (tmp_path / "run").exists()
