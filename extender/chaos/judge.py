@@ -147,14 +147,12 @@ class Judge:
         again = any(uid == key[0] for uid, _, _ in life.binds)
         life.binds[key] = record
         place = (meta["namespace"], meta["name"])
-        pod = self.past.at(api.PODS, place, record.pods) or self.past.at(
-            api.PODS, place, self.version
-        )
-        if pod is None:
+        born = self.past.born(api.PODS, place, key[0])
+        if born is None:
             return
         if not again and life.open.get(key[0], 0) < 1:
             self.violated("I1", f"a Binding of {meta['name']} that no open /bind asks for")
-        group = claims.group_of(pod)
+        group = claims.group_of(born[1])
         if group is None:
             return
         life.sent_for.setdefault(group, {})[key[0]] = place
@@ -169,7 +167,7 @@ class Judge:
         """A gang that is not whole has its plan in the API before any of it is bound."""
         resource, namespace, name = group
         seen = self.past.at(resource, (namespace, name), shown)
-        if seen is None or self._placed(group, record) >= claims.minimum(resource, seen):
+        if seen is None or self._placed(life, group, record) >= claims.minimum(resource, seen):
             return
         for plan in self.past.every(api.GANG_PLANS):
             spec, ref = plan["spec"], plan["spec"]["groupRef"]
@@ -182,12 +180,14 @@ class Judge:
                 return
         self.violated("plan", f"{life.identity} binds {planned} and no plan says so")
 
-    def _placed(self, group: Group, record: Sent) -> int:
-        """Members that the sender had been shown in their places."""
-        return sum(
-            claims.group_of(pod) == group and claims.placed(pod)
+    def _placed(self, life: Life, group: Group, record: Sent) -> int:
+        """Members that the sender had been shown in their places, or has bound itself."""
+        shown = {
+            pod["metadata"]["uid"]
             for _, pod in self.past.all(api.PODS, record.pods)
-        )
+            if claims.group_of(pod) == group and claims.placed(pod)
+        }
+        return len(shown | (life.bound & life.sent_for.get(group, {}).keys()))
 
     def _commit(self, link: Link, life: Life, group: Group, record: Sent, shown: int) -> None:
         """I1: with those bound already and those of the same commit, minMember is reached."""
@@ -205,8 +205,9 @@ class Judge:
         for uid, place in life.sent_for[group].items():
             pod = self.past.at(api.PODS, place, record.pods)
             is_shown = pod is not None and pod["metadata"]["uid"] == uid
+            born = self.past.born(api.PODS, place, uid)
             # What it made itself it knows before it is shown, and does not know to be gone.
-            if is_shown or self.past.since(api.PODS, place, uid) > record.pods:
+            if is_shown or (born is not None and born[0] > record.pods):
                 uids.add(uid)
         least = claims.minimum(resource, seen)
         if len(uids) < least:

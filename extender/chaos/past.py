@@ -28,13 +28,13 @@ class Past:
         index = bisect_right(versions, version)
         return states[index - 1] if index else None
 
-    def since(self, resource: Resource, key: Key, uid: str) -> int:
-        """The version at which the object of this uid was created; 0 if it never was."""
+    def born(self, resource: Resource, key: Key, uid: str) -> tuple[int, Manifest] | None:
+        """The object of this uid as it was created, and at which version."""
         versions, states = self._states.get(resource, {}).get(key, ([], []))
         for version, obj in zip(versions, states, strict=True):
             if obj is not None and obj["metadata"]["uid"] == uid:
-                return version
-        return 0
+                return version, obj
+        return None
 
     def every(self, resource: Resource) -> Iterator[Manifest]:
         """Every state of every object of a kind."""
