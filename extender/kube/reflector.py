@@ -78,8 +78,9 @@ class Reflector:
         #: is refused must not be repeated at full speed.
         self._backoff = Backoff(rng)
         self._complaints = complaints or Complaints()
-        self._list_words = f"list {resource.plural}"
-        self._watch_words = f"watch {resource.plural}"
+        # Three groups have podgroups.
+        kind = ".".join(part for part in (resource.plural, resource.group) if part)
+        self._list_words, self._watch_words = f"list {kind}", f"watch {kind}"
         self._log = _log.bind(kind=resource.kind, group=resource.group)
 
     async def run(self) -> None:

@@ -288,8 +288,8 @@ async def test_a_definition_that_is_missing_is_said_once_with_what_to_do(mirror)
         m = mirror(*[("list", NOT_FOUND)] * 3, ("list", page("5")), resource=GANG_PLANS)
         await m.done()
     assert [line["event"] for line in lines] == [
-        "the API server refuses to list gangplans",
-        "the API server lets us list gangplans",
+        "the API server refuses to list gangplans.scheduling.muster.dev",
+        "the API server lets us list gangplans.scheduling.muster.dev",
     ]
     assert lines[0]["do"].endswith("kubectl apply -k manifests/crds")
 
