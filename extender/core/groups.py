@@ -26,6 +26,7 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     group, meta = event.group, event.group.metadata
     key = GroupKey(event.resource, meta.namespace, meta.name)
     gang = s.gang(key)
+    job = gang.job
     if gang.uid and gang.uid != meta.uid:
         forget_record(s, gang)
         gang = s.gang(key)
@@ -35,7 +36,8 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     gang.timeout = _timeout(meta, group)
     gang.phase, gang.conditions = group.status.phase, group.status.conditions
     gang.counts = (group.status.running, group.status.succeeded, group.status.failed)
-    gang.job = _job(s, meta)
+    # One that was there before its job is the job's too, although no owner says so.
+    gang.job = _job(s, meta) or (job if job in s.jobs else None)
     gang.fault = _read_spec(gang, group)
     resolve_priority(s, gang)
     gang.dirty = gang.maybe_loose = True
