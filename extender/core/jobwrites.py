@@ -98,6 +98,29 @@ def _refused(s: State, job: Job, now: float) -> None:
     s.send(c.WakeAt(job.rest_until))
 
 
+def _as_seen(job: Job) -> Manifest:
+    """The precondition of a write that follows from the job as it was seen.
+
+    Without it a write that was late would put back what a later one has changed (I6).
+    """
+    return {"uid": job.uid, "resourceVersion": job.raw["metadata"].get("resourceVersion")}
+
+
+def _answered(s: State, job: Job, asked: Manifest, done: Done, now: float) -> None:
+    """What follows from a write of the job itself."""
+    if done.ok and done.object is not None:
+        job.dirty = True
+        show(job, done.object)
+    elif done.code != 409:
+        _refused(s, job, now)
+    elif job.raw["metadata"].get("resourceVersion") != asked["resourceVersion"]:
+        job.dirty = True
+    else:
+        # Its newer version is on its way; without it the same would be asked again.
+        job.wake_at = now + REFUSED_SECONDS
+        s.send(c.WakeAt(job.wake_at))
+
+
 def annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
     """Merge annotations into the job; what else the step asked for follows once they are kept."""
     flight = ("annotations", "")
@@ -105,15 +128,13 @@ def annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
         return
     job.in_flight.add(flight)
 
+    meta = _as_seen(job)
+
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
-        job.dirty = True
-        if done.ok and done.object is not None:
-            show(job, done.object)
-        else:
-            _refused(s, job, now)
+        _answered(s, job, meta, done, now)
 
-    body = {"metadata": {"uid": job.uid, "annotations": annotations}}
+    body = {"metadata": {**meta, "annotations": annotations}}
     id_ = s.next_id(then)
     s.send(c.Patch(id_, c.Lane.JOB, job.resource, job.namespace, job.name, body))
 
@@ -125,14 +146,12 @@ def status(s: State, job: Job, status: Manifest) -> None:
         return
     job.in_flight.add(flight)
 
+    meta = _as_seen(job)
+
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
-        job.dirty = True
-        if done.ok and done.object is not None:
-            show(job, done.object)
-        else:
-            _refused(s, job, now)
+        _answered(s, job, meta, done, now)
 
-    body = {"metadata": {"uid": job.uid}, "status": status}
+    body = {"metadata": meta, "status": status}
     id_ = s.next_id(then)
     s.send(c.Patch(id_, c.Lane.STATUS, job.resource, job.namespace, job.name, body, "status"))
