@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from extender.core.coordinator import Coordinator
@@ -29,6 +29,7 @@ def test_calm_story(seed: int, steps: int) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(50, 800))
+@example(seed=238747, steps=214)
 def test_faulty_story(seed: int, steps: int) -> None:
     """Anything goes wrong: commands, nodes, pods, groups, calls, leaders."""
     Chaos(seed).run(steps)
