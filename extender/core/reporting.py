@@ -58,10 +58,10 @@ def report(s: State, gang: Gang, now: float) -> None:
     """Write the record's status if what it should say has changed."""
     if not gang.uid or gang.status_in_flight:
         return
-    if not gang.members and gang.job is None and gang.reported_at < 0:
+    due = gang.report_again_at is not None
+    if not gang.members and gang.job is None and gang.reported_at < 0 and not due:
         # Others' pods alone: their scheduler's record. One that was emptied says so.
         return
-    due = gang.report_again_at is not None
     if gang.report_again_at is not None:
         if now < gang.report_again_at:
             return
