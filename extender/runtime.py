@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import os
 import random
 import signal
 import socket
-import ssl
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -257,25 +255,10 @@ async def _listen(
         stack.callback(following.cancel)
     if m.listen.admin_port is not None:
         admin = make_admin_app(view, metrics, facts)
-        pages = await _serve(admin, m.listen.host, m.listen.admin_port, None, "listen.adminPort")
+        at = m.listen.admin_port
+        pages = await serve(admin, m.listen.host, at, setting="listen.adminPort")
         stack.push_async_callback(pages.cleanup)
-    return await _serve(app, m.listen.host, m.listen.port, context, "listen.port")
-
-
-async def _serve(
-    app: web.Application, host: str, port: int, context: ssl.SSLContext | None, setting: str
-) -> web.AppRunner:
-    """Listen. Raises OSError that says which setting cannot be had, and why."""
-    try:
-        return await serve(app, host, port, context)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            why = f"{host}:{port} is taken by another program; see {setting}"
-        else:
-            why = (
-                f"{host}:{port} cannot be listened on ({error.strerror or error}); see listen.host"
-            )
-        raise OSError(error.errno, why) from error
+    return await serve(app, m.listen.host, m.listen.port, context)
 
 
 def _server_tls(tls: Tls) -> ServerTls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 import time
 from collections.abc import Callable
@@ -70,10 +71,13 @@ async def serve(
     ssl_context: ssl.SSLContext | None = None,
     *,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
+    setting: str = "listen.port",
 ) -> web.AppRunner:
     """Listen; ``port`` 0 takes a free one, found in ``runner.addresses``.
 
     Stop with ``await runner.cleanup()``. A handler whose client has gone is cancelled.
+
+    Raises OSError that names ``setting``, where the port comes from.
     """
     runner = web.AppRunner(
         app,
@@ -83,7 +87,17 @@ async def serve(
         shutdown_timeout=shutdown_seconds,
     )
     await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG).start()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG).start()
+    except OSError as error:
+        await runner.cleanup()
+        if error.errno == errno.EADDRINUSE:
+            why = f"{host}:{port} is taken by another program; see {setting}"
+        else:
+            why = (
+                f"{host}:{port} cannot be listened on ({error.strerror or error}); see listen.host"
+            )
+        raise OSError(error.errno, why) from error
     return runner
 
 

@@ -18,4 +18,6 @@ def test_a_gang_that_is_emptied_before_its_first_report_says_so() -> None:
     m.rest()
     group = m.api.get(VOLCANO_GROUPS, "g")
     assert group is not None
-    assert [each["message"] for each in group["status"]["conditions"]] == ["0 of at least 2 pods exist"]
+    assert [each["message"] for each in group["status"]["conditions"]] == [
+        "0 of at least 2 pods exist"
+    ]
