@@ -329,8 +329,9 @@ class Judge:
         record = self.past.at(resource, (namespace, name), self.version)
         if record is None:
             return
+        # A kubelet may have refused one before the last was bound: the commit was whole.
         count = sum(
-            claims.group_of(pod) == group and claims.placed(pod)
+            claims.group_of(pod) == group and bool(claims.node_of(pod))
             for _, pod in self.past.all(api.PODS, self.version)
         )
         if count >= claims.minimum(resource, record):

@@ -55,14 +55,6 @@ def binds(change):
     return change.resource == api.PODS and claims.node_of(change.object) and not before
 
 
-def two_gangs_for_one_place(plant, users, faults):
-    """S2: both are wanted at one instant."""
-    for name in ("n0", "n1"):
-        users.add_node(name, 3)
-    for name in ("a", "b"):
-        users.submit(Workload(name, "volcano", gpus=1, size=4, least=4, owned=False))
-
-
 def a_place_is_taken_at_the_barrier(plant, users, faults):
     """S5: while members wait at /bind, somebody else binds a pod onto the node of one of them."""
     for number in range(3):
@@ -152,13 +144,6 @@ def no_uid(patch):
     patch.setattr(requests, "_binding", without)
 
 
-def no_reservation(patch):
-    def assign(self, gang, slot, node):
-        slot.node = node
-
-    patch.setattr(State, "assign", assign)
-
-
 def no_release_of_reservations(patch):
     def unassign(self, gang, slot):
         slot.node = ""
@@ -230,7 +215,6 @@ MUTATIONS = [
     Mutation("no write-ahead", no_write_ahead, "plan", 5),
     Mutation("no barrier", no_barrier, "I1", 5),
     Mutation("a Binding without uid", no_uid, "I1", 3),
-    Mutation("nothing is reserved", no_reservation, "I7", 10, two_gangs_for_one_place, 45.0),
     Mutation("reservations are never released", no_release_of_reservations, "I7", 60),
     Mutation("an arrival without a connection counts", bind_after_abandon, "I1", 90),
     Mutation("the Lease's time is not looked at", no_lease_check, "lease", 40),
