@@ -54,8 +54,12 @@ async def test_a_member_without_room_waits_and_the_next_one_does_not(whole: Worl
         lambda: whole.phases() == ["Pending"] * 2 + ["Running"] * 6, "six of eight run"
     )
     assert "train-4" not in whole.ever_bound()
-    group = await whole.client.get(api.VOLCANO_GROUPS, whole.namespace, "train")
-    assert group["status"]["phase"] == "Running"
+    await whole.until_object(
+        api.VOLCANO_GROUPS,
+        "train",
+        lambda g: g.get("status", {}).get("phase") == "Running",
+        "phase Running",
+    )
 
 
 async def test_a_replacement_lands_alone(whole: World) -> None:
