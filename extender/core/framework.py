@@ -153,6 +153,8 @@ class JobStep(Struct, frozen=True):
     wake_at: float | None = None
     #: Annotations to merge into the job before anything is deleted; None when right already.
     annotations: dict[str, str] | None = None
+    #: The job does not say yet how its pods have ended: show those that are gone once more.
+    keep_ends: bool = False
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 
@@ -163,10 +165,16 @@ class JobKind(Protocol):
     resource: Resource
 
     def reconcile(
-        self, job: Manifest, pods: Sequence[Pod], services: frozenset[str], now: float
+        self,
+        job: Manifest,
+        pods: Sequence[Pod],
+        services: frozenset[str],
+        now: float,
+        ends: Sequence[Pod] = (),
     ) -> JobStep:
         """Compare the job with its pods and services (those it owns). Never raises for bad input:
-        an invalid job gets its condition and a notice instead.
+        an invalid job gets its condition and a notice instead. ``ends`` are pods, gone or not, as
+        they ended or restarted, which the job may not say yet.
         """
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:

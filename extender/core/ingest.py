@@ -360,7 +360,7 @@ def _tell_job(s: State, pod: Pod) -> None:
     for owner in meta.owner_references:
         job = s.jobs_by_uid.get(owner.uid)
         if job is not None:
-            job.pods[meta.name] = pod
+            job.show_pod(pod)
             s.pod_jobs[meta.uid] = job
             job.dirty = True
         elif s.runs(owner):

@@ -35,7 +35,7 @@ def job_seen(s: State, event: e.JobSeen) -> None:
         s.jobs_by_uid[job.uid] = job
         # What it owns may have been listed before it was.
         for pod in s.orphans.pop(job.uid, {}).values():
-            job.pods[pod.metadata.name] = pod
+            job.show_pod(pod)
             s.pod_jobs[pod.metadata.uid] = job
         job.services |= {name for _, name in s.orphan_services.pop(job.uid, set())}
     jobwrites.show(job, event.raw)
@@ -91,7 +91,11 @@ def reconcile(s: State, job: Job, now: float) -> None:
     if len(pods) > SMALL_JOB:
         job.rest_until = now + min(len(pods) * REST_PER_POD, REST_MOST)
     coming = (name for verb, name in job.in_flight if verb == "service")
-    step = job.step = kind.reconcile(job.raw, pods, frozenset({*job.services, *coming}), now)
+    ends = list(job.ends.values())
+    services = frozenset({*job.services, *coming})
+    step = job.step = kind.reconcile(job.raw, pods, services, now, ends)
+    if step.annotations is None and not step.keep_ends:
+        job.ends.clear()
     job.wake_at = step.wake_at
     if step.wake_at is not None:
         s.send(c.WakeAt(step.wake_at))

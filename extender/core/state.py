@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from extender.core import commands as c
 from extender.core.api import PODS, Resource
-from extender.core.cluster import Cluster
+from extender.core.cluster import TERMINAL, Cluster
 from extender.core.events import Done
 from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep
@@ -68,6 +68,9 @@ class Job:
     uid: str
     raw: Manifest
     pods: dict[str, Pod] = field(default_factory=dict)
+    #: Pods by name as they ended, or restarted, of their own accord: they count when they are gone,
+    #: until the job itself says so (its status and annotations are written later, or refused).
+    ends: dict[str, Pod] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     step: JobStep = field(default_factory=JobStep)
     #: (verb, name) of writes under way, so that none is sent twice.
@@ -80,6 +83,21 @@ class Job:
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0
     dirty: bool = True
+
+    def show_pod(self, pod: Pod) -> None:
+        """One of its pods was added or changed."""
+        name, status = pod.metadata.name, pod.status
+        self.pods[name] = pod
+        before = self.ends.get(name)
+        if before is not None and before.status.phase == "Succeeded":
+            return
+        containers = (*status.container_statuses, *status.init_container_statuses)
+        told = status.phase in TERMINAL or any(each.restart_count for each in containers)
+        if told and not pod.metadata.deletion_timestamp:
+            self.ends[name] = pod
+        elif before is not None and before.metadata.uid != pod.metadata.uid:
+            # It has been made again, and says itself what it inherited.
+            del self.ends[name]
 
 
 @dataclass(slots=True)

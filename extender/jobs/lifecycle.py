@@ -74,12 +74,18 @@ class TrainingKind(ABC):
         return objects.pod(parsed, self.facts, role, replica, env, leads=leads)
 
     def reconcile(
-        self, job: Manifest, pods: Sequence[Pod], services: frozenset[str], now: float
+        self,
+        job: Manifest,
+        pods: Sequence[Pod],
+        services: frozenset[str],
+        now: float,
+        ends: Sequence[Pod] = (),
     ) -> JobStep:
         """One pass over ``job``, the object as the API server holds it.
 
         ``pods`` are those that the job owns and any other in the namespace that has the name of
-        one of its replicas; ``services`` names those that it owns; ``now`` is in epoch seconds.
+        one of its replicas; ``services`` names those that it owns; ``now`` is in epoch seconds;
+        ``ends`` are pods as they ended or restarted, which count when they are gone, too.
         """
         managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or MANAGED_BY
         if managed_by != MANAGED_BY or job["metadata"].get("deletionTimestamp"):
@@ -94,7 +100,7 @@ class TrainingKind(ABC):
         )
         try:
             parsed = self._read(job)
-            roll = call(parsed, pods, self.facts.container)
+            roll = call(parsed, pods, self.facts.container, ends)
         except InvalidObject as problem:
             return self._invalid(job, created, problem, now)
         notices = _remarks(parsed) if not before else ()
@@ -119,7 +125,8 @@ class TrainingKind(ABC):
         reason = f"{self.facts.kind}Invalid"
         after = conditions.put(before, conditions.INVALID, True, reason, str(problem), now)
         news = (("Warning", reason, str(problem)),) if after is not before else ()
-        return JobStep(status=_status(job, {"conditions": after}, now), notices=news)
+        status = _status(job, {"conditions": after}, now)
+        return JobStep(status=status, notices=news, keep_ends=True)
 
     def _suspended(
         self,
@@ -200,7 +207,7 @@ class TrainingKind(ABC):
         written = _status(job, status, now)
         if outcome:
             # Cleaned up in the pass that finds the end written: an end is never lost half way.
-            return JobStep(status=written, notices=notices)
+            return JobStep(status=written, notices=notices, keep_ends=True)
         names = {replica.pod_name for replica in parsed.replicas()}
         failed = [pod for _, pod in roll.present if pod.status.phase == "Failed"]
         return JobStep(

@@ -56,8 +56,11 @@ def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
     return [mine[name] for name in sorted(mine)]
 
 
-def call(job: TrainingJob, pods: Sequence[Pod], container: str) -> RollCall:
-    """Call the roll. ``pods`` may hold others of the same names; ``container`` is the kind's.
+def call(
+    job: TrainingJob, pods: Sequence[Pod], container: str, ends: Sequence[Pod] = ()
+) -> RollCall:
+    """Call the roll. ``pods`` may hold others of the same names; ``container`` is the kind's;
+    ``ends`` are pods as they ended: one that is gone and was not to be made again counts still.
 
     Raises InvalidObject if the job's history annotation cannot be read.
     """
@@ -65,14 +68,20 @@ def call(job: TrainingJob, pods: Sequence[Pod], container: str) -> RollCall:
     others = {pod.metadata.name: pod for pod in pods if pod.metadata.name not in mine}
     replicas = job.replicas()
     present = [(r, mine[r.pod_name]) for r in replicas if r.pod_name in mine]
-    history = History.read(job.annotations).after(present)
+    ended = {pod.metadata.name: pod for pod in owned(ends, job.uid)}
+    past = [(r, ended[r.pod_name]) for r in replicas if r.pod_name in ended]
+    history = History.read(job.annotations).after((*past, *present))
     absent = [replica for replica in replicas if replica.pod_name not in mine]
     unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
     names = {replica.pod_name for replica in replicas}
     return RollCall(
         tallies={
             role.name: _tally(
-                role, [p for r, p in present if r.role == role.name], history, container
+                role,
+                [p for r, p in present if r.role == role.name],
+                [p for r, p in past if r.role == role.name and r.pod_name not in mine],
+                history,
+                container,
             )
             for role in job.roles
         },
@@ -85,14 +94,21 @@ def call(job: TrainingJob, pods: Sequence[Pod], container: str) -> RollCall:
     )
 
 
-def _tally(role: Role, pods: Sequence[Pod], history: History, container: str) -> Tally:
+def _tally(
+    role: Role, pods: Sequence[Pod], gone: Sequence[Pod], history: History, container: str
+) -> Tally:
     judged = [pod for pod in pods if not pod.metadata.deletion_timestamp]
     failed = [pod for pod in judged if pod.status.phase == "Failed"]
+    broken = [
+        pod
+        for pod in (*failed, *(each for each in gone if each.status.phase == "Failed"))
+        if not _retried(role, pod, container)
+    ]
     return Tally(
         active=sum(pod.status.phase == "Running" for pod in judged),
         succeeded=sum((role.name, index) in history.finished for index in range(role.replicas)),
         failed=len(failed),
-        broken=sum(not _retried(role, pod, container) for pod in failed),
+        broken=len(broken),
     )
 
 

@@ -242,11 +242,16 @@ class Falls:
         self._kind, self.resource = kind, kind.resource
 
     def reconcile(
-        self, job: Raw, pods: Sequence[Pod], services: frozenset[str], now: float
+        self,
+        job: Raw,
+        pods: Sequence[Pod],
+        services: frozenset[str],
+        now: float,
+        ends: Sequence[Pod] = (),
     ) -> JobStep:
         if job["metadata"]["name"] == "odd":
             raise ZeroDivisionError
-        return self._kind.reconcile(job, pods, services, now)
+        return self._kind.reconcile(job, pods, services, now, ends)
 
     def pod(self, job: Raw, replica: Replica) -> Raw:
         return self._kind.pod(job, replica)

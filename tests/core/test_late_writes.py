@@ -1,10 +1,17 @@
-"""Writes that are late, and take effect after those that were given later."""
+"""Writes that are late, or refused while what they tell of goes away."""
 
 from __future__ import annotations
 
+import pytest
+
 from extender.core import commands as c
+from extender.core.api import PODS, PYTORCH_JOBS
 from tests.core import machine_stories as do
-from tests.core.machine import Machine
+from tests.core.machine import Fault, Machine
+from tests.core.machine_api import Place
+
+WORKER: Place = (PODS, "default", "j-worker-0")
+JOB: Place = (PYTORCH_JOBS, "default", "j")
 
 
 def test_a_status_that_is_late_does_not_put_back_what_a_later_one_has_changed() -> None:
@@ -26,3 +33,63 @@ def test_a_status_that_is_late_does_not_put_back_what_a_later_one_has_changed() 
     assert len(patches) > 1
     code, _ = m.api.carry_out(first)
     assert code == 409
+
+
+def finished_unwritten(replicas: int = 1, workers: int = 2) -> Machine:
+    """A replica has succeeded, and nothing that Muster writes of the job is taken."""
+    m = Machine(replicas=replicas)
+    do.nodes(m, 1, gpus=4)
+    do.job(m, "j", workers)
+    m.flush()
+    assert m.bound(WORKER[2])
+    m.faults.append(Fault("409", verb="Patch", kind="PyTorchJob"))
+    m.api.change(WORKER, status={"phase": "Succeeded"})
+    m.flush()
+    return m
+
+
+@pytest.mark.parametrize("rests", [True, False])
+def test_a_finished_replica_is_not_made_again_when_its_pod_goes_first(rests: bool) -> None:
+    """I6, chaos seed 118: its pod is gone, and the job does not say yet that it has succeeded."""
+    m = finished_unwritten()
+    m.api.remove(WORKER)
+    if rests:
+        m.rest(20.0)
+    m.faults.clear()
+    m.rest()
+    assert m.binding_order.count(WORKER[2]) == 1
+    assert m.api.get(PODS, WORKER[2], "default") is None
+    m.finish()
+
+
+def test_a_finished_replica_whose_pod_is_being_deleted_has_finished_all_the_same() -> None:
+    m = finished_unwritten()
+    m.api.change(WORKER, metadata={"deletionTimestamp": "2027-01-15T08:00:00Z"})
+    m.flush()
+    m.api.remove(WORKER)
+    m.faults.clear()
+    m.rest()
+    assert m.binding_order.count(WORKER[2]) == 1
+
+
+def test_a_standby_that_takes_over_has_seen_who_had_finished() -> None:
+    m = finished_unwritten(replicas=2)
+    m.api.remove(WORKER)
+    m.flush()
+    m.lose()
+    m.faults.clear()
+    m.gain(m.replicas[1])
+    m.rest()
+    assert m.binding_order.count(WORKER[2]) == 1
+
+
+def test_a_job_that_has_succeeded_does_not_run_again_when_its_pods_go_first() -> None:
+    """The end itself is not written yet."""
+    m = finished_unwritten(workers=1)
+    m.api.remove(WORKER)
+    m.rest(20.0)
+    m.faults.clear()
+    m.rest()
+    assert m.binding_order.count(WORKER[2]) == 1
+    last = m.api.objects[JOB]["status"]["conditions"][-1]
+    assert (last["type"], last["status"]) == ("Succeeded", "True")
