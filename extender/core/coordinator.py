@@ -112,6 +112,7 @@ def _time(s: State, now: float) -> None:
         if gang.dirty:
             gang.dirty = False
             gang.refused_at = -1
+            jobsync.drop_jobless(s, gang)
         if s.touched:
             committing.check_rows(s, gang, now)
         committing.settle(s, gang, now)

@@ -79,7 +79,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     s.cluster.release(plain_key(event.uid))
     s.faults.pop(event.uid, None)
     s.forget_notices(event.uid)
-    job = s.pod_jobs.pop(event.uid, None)
+    job = s.pod_jobs.get(event.uid)
     if job is not None:
         job.pods.pop(event.name, None)
         job.in_flight.discard(("delete", event.uid))
@@ -93,6 +93,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     known = s.slots.get((event.namespace, event.name))
     if known is not None and known[1].uid == event.uid:
         _lost(s, *known, "the pod was deleted")
+    s.pod_jobs.pop(event.uid, None)
 
 
 def node_seen(s: State, event: e.NodeSeen) -> None:
@@ -326,9 +327,12 @@ def listed(s: State, event: e.Listed) -> None:
 
 
 def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
-    """The pod is gone. A replica with a planned node keeps it: it is created again there."""
+    """The pod is gone. A job's replica with a planned node keeps it: it is created again there."""
     s.reject(slot, why)
-    keep = slot.replica is not None and slot.node and gang.stage != Stage.WAITING
+    job = s.jobs.get(gang.job) if gang.job else None
+    # One that was an earlier job's is made again by nobody.
+    own = job is not None and s.pod_jobs.get(slot.uid, job) is job
+    keep = own and slot.replica is not None and slot.node and gang.stage != Stage.WAITING
     if keep and slot.state not in PLACED:
         s.uids.pop(slot.uid, None)
         gang.move(slot, Member.WANTED)

@@ -59,6 +59,20 @@ def forget_job(s: State, job: Job) -> None:
         _want(s, gang, ())
 
 
+def drop_jobless(s: State, gang: Gang) -> None:
+    """A replica that does not exist is wanted by its job alone: without the job it is no member.
+
+    Its pod, or the answer to its creation, may be lost after the job has gone, and a group of
+    that name may have come that is no job's.
+    """
+    key = gang.key
+    mine = key.resource == VOLCANO_GROUPS and any(
+        (resource, key.namespace, key.name) in s.jobs for resource in s.kinds
+    )
+    if not mine and gang.count(Member.WANTED):
+        _want(s, gang, ())
+
+
 def service_seen(s: State, event: e.ServiceSeen) -> None:
     """A service was added or changed."""
     for owner in event.metadata.owner_references:

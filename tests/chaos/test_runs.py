@@ -22,6 +22,7 @@ FOUND = {
     35: "a late request took the leader's label off for good",
     64: "a native group's final condition is no reason",
     118: "a replica whose success was not written down was made again when its pod went",
+    175: "a pod that was lost after its job was waited for, in the place of its group's namesake",
     230: "a nomination that outlived its plan kept others from its node",
     268: "a pod known by answers alone went unseen and was a ghost",
     667: "the same where the history was refused and put off",
