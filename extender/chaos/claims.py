@@ -5,6 +5,7 @@ from __future__ import annotations
 from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.objects import Manifest
 
+GROUPS = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS)
 #: A group's kind, namespace and name.
 Group = tuple[Resource, str, str]
 

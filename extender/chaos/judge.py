@@ -228,6 +228,9 @@ class Judge:
             self._job(change)
         elif change.resource == api.PODS:
             self._pod(change, life)
+        elif change.resource in claims.GROUPS and change.kind != "DELETED":
+            # It may be made, or ask for less, when its members are bound already.
+            self._note_whole((change.resource, *change.key))
 
     def _lease(self, change: Change, life: Life | None) -> None:
         if life is None or change.kind == "DELETED":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from extender.chaos import claims
 from extender.chaos.claims import Group
 from extender.core import api
-from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.api import NATIVE_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.objects import Manifest
 from extender.sim.intree import refuse
 from extender.sim.podfit import Row, Usage, requests
@@ -34,7 +34,7 @@ class Settled:
         return [*self._groups(), *self._jobs(), *self._plain()]
 
     def _groups(self) -> Iterator[Problem]:
-        for resource in (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS):
+        for resource in claims.GROUPS:
             for record in self._store.list(resource, self._namespace):
                 yield from self._group(resource, record)
 

@@ -7,11 +7,11 @@ from collections import Counter
 import msgspec
 
 from extender.core import commands as c
-from extender.core.api import PODS, Resource
+from extender.core.api import NODES, PODS, VOLCANO_GROUPS, Resource
 from extender.core.ingest import GATE
 from tests.builders import GPU
 from tests.core import machine_stories as do
-from tests.core.machine import RULES, Fault, Machine, Replica
+from tests.core.machine import RULES, Fault, Machine, Replica, place_of
 
 #: minMember of a job of three whose last worker is beyond it.
 ELASTIC = {"schedulingPolicy": {"minAvailable": 2}}
@@ -135,3 +135,25 @@ def test_a_gang_that_was_whole_before_a_takeover_is_not_rolled_back_for_one_lost
     m.api.delete((PODS, "default", "g-0"))
     m.rest(60)
     assert set(m.bound()) == {"g-1", "g-2"}
+
+
+def test_a_group_that_came_when_its_members_were_bound_is_not_rolled_back_for_one_lost_member() -> (
+    None
+):
+    """It was whole in this life of its record, without a commit of its own (chaos seed 519)."""
+    m = Machine()
+    do.nodes(m, 3)
+    do.gang(m, "g", 3, delete=True)
+    m.rest(20)
+    assert len(m.bound()) == 3
+    m.api.remove((VOLCANO_GROUPS, "default", "g"))
+    do.group(m, "g", 3, delete=True)
+    m.flush()
+    counts = sent(leader(m))
+    m.api.remove((NODES, "", "n0"))
+    for raw in m.api.pods():
+        if raw["spec"]["nodeName"] == "n0":
+            m.api.remove(place_of(raw))
+    m.rest()
+    assert len(m.bound()) == 2
+    assert not counts
