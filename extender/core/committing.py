@@ -72,6 +72,9 @@ def barrier(s: State, gang: Gang, now: float) -> None:
         return
     if not gang.satisfied(Member.ARRIVED, Member.BINDING):
         return
+    if gang.stage == Stage.WAITING and not gang.satisfied():
+        # They were let through beside a whole gang that is whole no longer: no plan is written.
+        return
     arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
     if not gang.satisfied() and not _valid(s, gang, arrived, now):
         return

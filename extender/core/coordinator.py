@@ -93,7 +93,7 @@ def _step(s: State, now: float) -> None:
     placing.plan_pass(s, now)
     for gang in s.gangs.values():
         if (not gang.look_at or gang.dirty) and s.turn_of(gang.key):
-            placing.keep_whole(s, gang)
+            placing.keep_whole(s, gang, now)
     s.at = None
     plain.binds(s, now)
     plain.wake(s)

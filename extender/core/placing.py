@@ -66,12 +66,16 @@ def plan_pass(s: State, now: float) -> None:
     s.at = None
 
 
-def keep_whole(s: State, gang: Gang) -> None:
-    """An attempt that cannot be completed, whoever arrives, holds nothing: others may use it (I3)."""
-    if gang.stage != Stage.RELEASED:
+def keep_whole(s: State, gang: Gang, now: float) -> None:
+    """An attempt that cannot be completed, whoever arrives, holds nothing: others may use it (I3).
+
+    A gang that was whole, and has let more members through, may be whole no longer before they are
+    bound: those that make it whole again are an attempt now, whose plan is written first.
+    """
+    if gang.stage != Stage.RELEASED and not _broken(gang):
         return
     usable = gang.fault is None and not gang.foreign and gang.uid
-    if usable and gang.satisfied(*UNPLACED - {Member.HELD}):
+    if gang.stage == Stage.RELEASED and usable and gang.satisfied(*UNPLACED - {Member.HELD}):
         return
     planned = _standing(gang)
     tasks = Counter(m.task for m in planned)
@@ -80,6 +84,21 @@ def keep_whole(s: State, gang: Gang) -> None:
     )
     if not usable or not enough:
         attempts.give_back(s, gang, "not all of it can be placed any more")
+    elif gang.stage == Stage.WAITING and not gang.record_in_flight:
+        releasing.begin(s, gang, now)
+
+
+def _broken(gang: Gang) -> bool:
+    """A gang that was whole and is not holds places for more: no deadline ends that (committing).
+
+    Members whose Binding is on its way do not count: its result decides.
+    """
+    if gang.stage == Stage.WRITING or gang.satisfied():
+        return False
+    if gang.stage == Stage.COMMITTING and not gang.was_whole:
+        return False
+    states = UNPLACED - {Member.BINDING}
+    return any(m.node and m.state in states and not m.deleting for m in gang.members.values())
 
 
 def not_plannable(s: State, gang: Gang) -> Refusal | None:

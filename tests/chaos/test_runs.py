@@ -26,6 +26,7 @@ FOUND = {
     230: "a nomination that outlived its plan kept others from its node",
     268: "a pod known by answers alone went unseen and was a ghost",
     519: "judge: a group that came when its members were bound was whole, and lost one later",
+    643: "members let through beside a whole gang were bound without a plan when it was no more",
     667: "as 118, where the history was refused and put off",
 }
 SEEDS = range(30)
