@@ -108,6 +108,30 @@ def a_late_request_takes_the_label_off(plant, users, faults):
     when(plant, labelled, strike)
 
 
+def a_failed_job_loses_its_failed_pods(plant, users, faults):
+    """The job has said that it has failed, and who saw it fail is gone, too."""
+    users.add_node("n0", 2)
+    work = Workload("j", "job", gpus=1, size=2, least=2, seconds=5.0, exit_code=1)
+
+    def ended(change):
+        return change.resource == api.PYTORCH_JOBS and claims.verdict(change.object)
+
+    def strike():
+        for pod in users.pods():
+            users._delete(api.PODS, pod["metadata"]["name"])
+        for replica in plant.replicas:
+            plant.kill_replica(replica)
+        # The story goes on until it is placed, by a leader of which the job is seen, too.
+        users.submit(Workload("g", "volcano", gpus=1, size=1, least=1))
+
+    when(plant, ended, strike)
+    users.works[work.name] = work
+    body = workloads.job(work)
+    for role in body["spec"]["pytorchReplicaSpecs"].values():
+        role["restartPolicy"] = "Never"
+    users._create(api.PYTORCH_JOBS, body)
+
+
 # --- mutations
 
 
@@ -232,7 +256,13 @@ MUTATIONS = [
     Mutation(
         "the label is put on once", label_is_an_edge, "I7", 2, a_late_request_takes_the_label_off
     ),
-    Mutation("a finished job goes on", finished_replicas_are_wanted_again, "I6", 20),
+    Mutation(
+        "a finished job goes on",
+        finished_replicas_are_wanted_again,
+        "I6",
+        3,
+        a_failed_job_loses_its_failed_pods,
+    ),
     Mutation("extras wait for ever", extras_wait_for_ever, "I7", 40),
 ]
 
