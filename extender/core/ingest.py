@@ -318,12 +318,10 @@ def listed(s: State, event: e.Listed) -> None:
     if event.resource != PODS:
         return
     s.pods_listed = version(event.version)
-    for (namespace, name), (gang, slot) in list(s.slots.items()):
+    for (namespace, name), (_, slot) in list(s.slots.items()):
         if slot.uid and not slot.shown and version(slot.resource_version) <= s.pods_listed:
             s.count("pods_gone_unseen")
             pod_gone(s, e.PodGone(namespace, name, slot.uid))
-            if gang.job in s.jobs:
-                s.jobs[gang.job].dirty = True
 
 
 def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
@@ -332,6 +330,9 @@ def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
     job = s.jobs.get(gang.job) if gang.job else None
     # One that was an earlier job's is made again by nobody.
     own = job is not None and s.pod_jobs.get(slot.uid, job) is job
+    if job is not None:
+        # Its name is free, be it an earlier job's: the job may want it.
+        job.dirty = True
     keep = own and slot.replica is not None and slot.node and gang.stage != Stage.WAITING
     if keep and slot.state not in PLACED:
         s.uids.pop(slot.uid, None)

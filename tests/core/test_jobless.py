@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.core.api import PODS, PYTORCH_JOBS, VOLCANO_GROUPS
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
@@ -59,4 +61,25 @@ def test_a_replica_whose_creation_is_refused_after_its_job_went_is_forgotten() -
     do.gang(m, "g", 2)
     m.rest()
     assert set(do.of(m, "g").members) == set(m.bound()) == {"g-0", "g-1"}
+    m.finish()
+
+
+def test_a_job_takes_a_name_once_an_earlier_job_s_pod_has_left_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pod takes its time to go, and everything else is settled by then (chaos seed 951)."""
+    m = Machine()
+    do.nodes(m, 1)
+    do.job(m, "g", 1)
+    m.flush()
+    assert m.bound("g-worker-0")
+    with monkeypatch.context() as patch:
+        patch.setattr(m, "_terminating", lambda: False)
+        m.api.remove((PYTORCH_JOBS, "default", "g"))
+        do.job(m, "g", 1)
+        m.rest(30.0)
+    assert m.binding_order == ["g-worker-0"]
+    m.rest()
+    assert m.binding_order == ["g-worker-0", "g-worker-0"]
+    assert m.bound("g-worker-0")
     m.finish()
