@@ -15,6 +15,9 @@ from extender.sim.store import Store
 
 Problem = tuple[str, str]
 
+#: Condition of Kubernetes' own PodGroup.
+_NATIVE = "PodGroupInitiallyScheduled"
+
 
 class Settled:
     """One look at the store. ``whole``: uids of records that were whole at some time."""
@@ -68,16 +71,17 @@ class Settled:
 
     def _says_why(self, resource: Resource, record: Manifest) -> bool:
         """In a condition; a native group's is final once it was whole, so an event will do."""
-        if resource == NATIVE_GROUPS:
-            uid = record["metadata"]["uid"]
-            return any(
-                event["involvedObject"].get("uid") == uid and event["type"] == "Warning"
-                for event in self._store.list(api.EVENTS, self._namespace)
-            )
-        return any(
-            (condition["type"], condition["status"]) == ("Unschedulable", "True")
-            and condition.get("message")
+        native = resource == NATIVE_GROUPS
+        said = (_NATIVE, "False") if native else ("Unschedulable", "True")
+        if any(
+            (condition["type"], condition["status"]) == said and condition.get("message")
             for condition in (record.get("status") or {}).get("conditions") or ()
+        ):
+            return True
+        uid = record["metadata"]["uid"]
+        return native and any(
+            event["involvedObject"].get("uid") == uid and event["type"] == "Warning"
+            for event in self._store.list(api.EVENTS, self._namespace)
         )
 
     def _unmade(

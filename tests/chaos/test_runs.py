@@ -28,6 +28,7 @@ FOUND = {
     519: "judge: a group that came when its members were bound was whole, and lost one later",
     643: "members let through beside a whole gang were bound without a plan when it was no more",
     667: "as 118, where the history was refused and put off",
+    910: "judge: a native group that was never whole says why in its condition, event or not",
     951: "a job did not learn that a pod of its forerunner's had left a name that it waits for",
 }
 SEEDS = range(30)
