@@ -122,9 +122,11 @@ def _time(s: State, now: float) -> None:
 def _answers(s: State, now: float) -> None:
     """Barriers, and what is said of gangs; those that nobody names any more are forgotten."""
     for gang in list(s.gangs.values()):
-        if not s.turn_of(gang.key):
+        due = not gang.look_at or gang.dirty or gang.refused_at == -1
+        left = not gang.members and not gang.foreign and not gang.uid
+        if not (due or left) or not s.turn_of(gang.key):
             continue
-        if not gang.look_at or gang.dirty or gang.refused_at == -1:
+        if due:
             gang.look_at = (now // LOOK_SECONDS + 1) * LOOK_SECONDS
             committing.barrier(s, gang, now)
             _waiting(s, gang, now)

@@ -131,6 +131,8 @@ class Gang:
     foreign: dict[str, str] = field(default_factory=dict)
     #: Members by (task, state); kept by move, add and drop.
     tally: Counter[tuple[str, Member]] = field(default_factory=Counter)
+    #: The same by state alone: asked several times for each gang in each step.
+    by_state: Counter[Member] = field(default_factory=Counter)
     #: Names of bound members whose pods run.
     running: set[str] = field(default_factory=set)
     #: False once a look at all members found every unplaced one planned.
@@ -193,8 +195,9 @@ class Gang:
     def move(self, slot: Slot, state: Member) -> None:
         """Change a member's state; the counts follow, so that a barrier costs O(tasks)."""
         if self.members.get(slot.name) is slot:
-            self.tally[slot.task, slot.state] -= 1
-            self.tally[slot.task, state] += 1
+            self._tell(slot, -1)
+            slot.state = state
+            self._tell(slot, 1)
             if state != Member.BOUND:
                 self.running.discard(slot.name)
         slot.state = state
@@ -203,14 +206,14 @@ class Gang:
     def add(self, slot: Slot) -> None:
         """Make a slot a member."""
         self.members[slot.name] = slot
-        self.tally[slot.task, slot.state] += 1
+        self._tell(slot, 1)
         self.dirty = self.maybe_loose = True
 
     def drop(self, slot: Slot) -> None:
         """The slot is a member no more."""
         if self.members.get(slot.name) is slot:
             del self.members[slot.name]
-            self.tally[slot.task, slot.state] -= 1
+            self._tell(slot, -1)
             self.running.discard(slot.name)
             self.dirty = True
 
@@ -221,9 +224,14 @@ class Gang:
         (self.running.add if runs else self.running.discard)(slot.name)
         self.look_at = 0.0
 
+    def _tell(self, slot: Slot, change: int) -> None:
+        self.tally[slot.task, slot.state] += change
+        self.by_state[slot.state] += change
+
     def count(self, *states: Member) -> int:
         """How many members are in one of the states."""
-        return sum(n for (_, state), n in self.tally.items() if state in states)
+        by_state = self.by_state
+        return sum([by_state[state] for state in states])
 
     def placed(self) -> int:
         """Members bound, or finished after having been bound."""

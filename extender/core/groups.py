@@ -66,7 +66,13 @@ def forget_record(s: State, gang: Gang) -> None:
         s.reject(slot, f"PodGroup {gang.key} was deleted")
         if slot.state not in (Member.WANTED, Member.CREATING):
             gang.move(slot, Member.HELD)
-    fresh = Gang(gang.key, members=gang.members, foreign=gang.foreign, tally=gang.tally)
+    fresh = Gang(
+        gang.key,
+        members=gang.members,
+        foreign=gang.foreign,
+        tally=gang.tally,
+        by_state=gang.by_state,
+    )
     fresh.running = gang.running
     fresh.claim, fresh.member_priority = gang.claim, gang.member_priority
     s.gangs[gang.key] = fresh

@@ -175,6 +175,8 @@ class Checks:
         for gang in s.gangs.values():
             tally = Counter((m.task, m.state) for m in gang.members.values())
             assert tally == +gang.tally, f"{gang.key}: counts differ from a recount"
+            states = Counter(m.state for m in gang.members.values())
+            assert states == +gang.by_state, f"{gang.key}: counts differ from a recount"
             assert s.leading or gang.stage == Stage.WAITING
             for slot in gang.members.values():
                 assert s.slots[gang.key.namespace, slot.name] == (gang, slot)
