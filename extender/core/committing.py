@@ -75,6 +75,11 @@ def barrier(s: State, gang: Gang, now: float) -> None:
     if gang.stage == Stage.WAITING and not gang.satisfied():
         # They were let through beside a whole gang that is whole no longer: no plan is written.
         return
+    if not gang.satisfied():
+        coming = gang.count(*PLACED, Member.ARRIVED, Member.BINDING)
+        if not s.session.ready(gang.facts(), coming):
+            # A plugin (Volcano's JobReadyFn) asks for more than the minimum.
+            return
     arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
     if not gang.satisfied() and not _valid(s, gang, arrived, now):
         return

@@ -26,6 +26,9 @@ def state(s: State) -> Manifest:
         "openBinds": len(s.binds) + len(s.tokens),
         "capacityGeneration": s.cluster.capacity_generation,
         "overCommitted": [each.render() for each in s.cluster.over_committed()],
+        "notServed": sorted(
+            f"{kind.plural}.{kind.group}" for kind, served in s.served.items() if not served
+        ),
         "counters": dict(sorted(s.counters.items())),
     }
 

@@ -8,7 +8,7 @@ is passed over and blocks nobody (I7).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,8 +30,6 @@ class Ask:
     loose: list[Slot]
     #: Of ``loose``, those that must be placed for the gang to reach its minimum.
     required: set[str]
-    #: Pinned pods that stay where their pin says, if they can.
-    kept: list[Slot] = field(default_factory=list)
 
 
 def plan_pass(s: State, now: float) -> None:

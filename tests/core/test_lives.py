@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 import msgspec
 
 from extender.core import commands as c
 from extender.core.api import NODES, PODS, VOLCANO_GROUPS, Resource
+from extender.core.framework import Arguments, GroupFacts
 from extender.core.ingest import GATE
+from extender.core.session import Enabled, Session
 from tests.builders import GPU
 from tests.core import machine_stories as do
 from tests.core.machine import RULES, Fault, Machine, Replica, place_of
@@ -157,3 +160,31 @@ def test_a_group_that_came_when_its_members_were_bound_is_not_rolled_back_for_on
     m.rest()
     assert len(m.bound()) == 2
     assert not counts
+
+
+class Patient:
+    """A plugin that starts a gang only when so many members have come."""
+
+    name: ClassVar[str] = "patient"
+    arguments: ClassVar[Arguments] = {"wanted": 3}
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.wanted = int(arguments["wanted"])
+
+    def ready(self, group: GroupFacts, placed: int) -> bool:
+        return placed >= self.wanted
+
+
+def test_a_plugins_word_on_readiness_holds_the_barrier() -> None:
+    m = Machine()
+    do.nodes(m, 3)
+    patient = Patient({"wanted": 3})
+    leader(m).state.session = Session([[Enabled(patient)]])
+    do.group(m, "g", 2)
+    for i in range(2):
+        do.pod(m, f"g-{i}", "g")
+    m.flush()
+    assert not m.bound()
+    do.pod(m, "g-2", "g")
+    m.rest(60)
+    assert len(m.bound()) == 3
