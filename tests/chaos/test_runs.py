@@ -16,6 +16,7 @@ from extender.chaos.run import run
 from extender.chaos.workloads import NAMESPACE, Workload
 from extender.core import api
 from extender.core.gang import Gang
+from extender.core.session import Session
 
 #: Of seeds whose violations were faults of the product (or of the judge), each with its cause.
 FOUND = {
@@ -140,6 +141,7 @@ def test_the_command_says_no_when_an_invariant_is_broken(capsys, monkeypatch):
         return True if more else satisfied(self)
 
     monkeypatch.setattr(Gang, "satisfied", at_once)
+    monkeypatch.setattr(Session, "ready", lambda self, group, placed: True)
     assert cli.main(["simulate", "chaos", "--seeds", "4", "--json"]) == 1
     first = json.loads(capsys.readouterr().out)["violations"][0]
     assert set(first) == {"seed", "step", "invariant", "message"}
