@@ -146,8 +146,9 @@ class Cluster:
 
     # pods
 
-    def upsert_pod(self, pod: Pod) -> None:
-        """Count a pod that is bound and has not ended; forget one that has.
+    def upsert_pod(self, pod: Pod, shape: PodShape | None = None) -> None:
+        """Count a pod that is bound and has not ended; forget one that has. ``shape``: where the
+        caller has it, of the pod as it is now and without its pin and node.
 
         What was reserved under its uid or its ``namespace/name`` is its own now, and ends.
         Raises InvalidObject. A bound pod that cannot be read fills its whole node.
@@ -160,7 +161,7 @@ class Cluster:
             return
         problem: InvalidObject | None = None
         try:
-            shape = shape_of(pod, ignore_pin=True, ignore_node=True)
+            shape = shape or shape_of(pod, ignore_pin=True, ignore_node=True)
         except InvalidObject as error:
             problem = error
             shape = PodShape(namespace=meta.namespace or "default")

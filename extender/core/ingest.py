@@ -36,8 +36,8 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     if known is not None and known[1].uid not in ("", meta.uid):
         _lost(s, *known, "the pod was replaced by a namesake")
     claim = membership(pod)
-    shape, fault = _shape(s, pod, known[1] if known else None)
-    _count(s, pod, known)
+    shape, fault = _shape(s, pod)
+    _count(s, pod, known, shape)
     _tell_job(s, pod)
     if isinstance(claim, Refusal):
         fault, claim = claim, None
@@ -62,6 +62,9 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     s.plain.pop(meta.uid, None)
     s.refused.pop(meta.uid, None)
     slot = gang.members.get(meta.name) or Slot(meta.name, claim.task, Member.HELD)
+    if slot.state in PLACED and slot.uid == meta.uid:
+        # Nothing is planned by it any more.
+        shape, fault = slot.shape, None
     _update(s, gang, slot, pod, shape, fault)
     _transition(s, gang, slot, pod, now)
     if claim.min_available is not None:
@@ -78,7 +81,6 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     s.refused.pop(event.uid, None)
     s.cluster.release(plain_key(event.uid))
     s.faults.pop(event.uid, None)
-    s.forget_notices(event.uid)
     job = s.pod_jobs.get(event.uid)
     if job is not None:
         job.pods.pop(event.name, None)
@@ -138,20 +140,20 @@ def _generation(s: State, name: str) -> int:
     return -1 if row is None else int(s.cluster.generation[row])
 
 
-def _shape(s: State, pod: Pod, slot: Slot | None) -> tuple[PodShape | None, Refusal | None]:
-    """The pod's shape, or what is wrong with it; kept once it is bound, as it is used no more."""
-    if slot is not None and slot.state in PLACED and slot.uid == pod.metadata.uid:
-        return slot.shape, None
+def _shape(s: State, pod: Pod) -> tuple[PodShape | None, Refusal | None]:
+    """The pod's shape wherever it is, or what is wrong with it; other schedulers' pods have neither."""
+    if pod.spec.scheduler_name not in s.rules.scheduler_names:
+        return None, None
     try:
-        return s.same(shape_of(pod, ignore_pin=True)), None
+        return s.same(shape_of(pod, ignore_pin=True, ignore_node=True)), None
     except InvalidObject as error:
         return None, refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed
         )
 
 
-def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None) -> None:
-    """Count the pod on its node, in place of what was reserved for it.
+def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None, shape: PodShape | None) -> None:
+    """Count the pod on its node, in place of what was reserved for it. ``shape``: if it is known.
 
     A bound pod that cannot be read blocks its node (the cluster sees to that).
     """
@@ -168,7 +170,7 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None) -> None:
             else:
                 s.cluster.confirm(key, node)
     try:
-        s.cluster.upsert_pod(pod)
+        s.cluster.upsert_pod(pod, shape)
     except InvalidObject:
         s.count("invalid_pods")
     after = s.cluster.row_of_pod(uid)

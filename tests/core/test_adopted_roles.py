@@ -1,0 +1,38 @@
+"""A plan that a new leader adopts half made: replicas that exist tell what the others ask for."""
+
+from __future__ import annotations
+
+from extender.core import events as e
+from extender.core.api import PYTORCH_JOBS, VOLCANO_GROUPS
+from extender.core.coordinator import Coordinator
+from extender.core.identity import GroupKey
+from extender.core.record import PLANNED, PlannedMember, PlanRecord, encode
+from extender.settings import Settings
+from tests.builders import node, pod
+from tests.core.machine import RULES
+
+
+def test_a_replica_that_is_bound_does_not_keep_those_of_its_role_to_its_own_node() -> None:
+    coordinator = Coordinator(RULES, Settings().session(), {})
+    s = coordinator.state
+    key = GroupKey(VOLCANO_GROUPS, "default", "j")
+    for name in ("n0", "n1"):
+        coordinator.apply(e.NodeSeen(node(name, gpus=1)), 1.0)
+    marks = {"scheduling.k8s.io/group-name": "j", "volcano.sh/task-spec": "worker"}
+    bound = pod("j-worker-0", node="n0", gpus=1, annotations=marks)
+    coordinator.apply(e.PodSeen(bound), 1.0)
+    gang = s.gangs[key]
+    gang.uid, gang.job, gang.min_member = "group", (PYTORCH_JOBS, "default", "j"), 2
+    members = (
+        PlannedMember("j-worker-0", bound.metadata.uid, "worker", "n0"),
+        PlannedMember("j-worker-1", "", "worker", "n1"),
+    )
+    raw = encode(PlanRecord(key, "group", 1, 1, PLANNED, 2, members, resource_version="7"))
+    coordinator.apply(e.PlanSeen(raw), 1.0)
+    coordinator.apply(e.LeaderGained(2), 1.0)
+    assert {name: slot.node for name, slot in gang.members.items()} == {
+        "j-worker-0": "n0",
+        "j-worker-1": "n1",
+    }
+    assert s.cluster.reservation("default/j-worker-1") == s.cluster.row_of("n1")
+    s.cluster.verify()
