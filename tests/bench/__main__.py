@@ -6,9 +6,15 @@ import argparse
 import json
 import sys
 
-from tests.bench import filtering, hold, plan, throughput
+from tests.bench import filtering, hold, plan, restart, throughput
 
-BENCHES = {"plan": plan, "filter": filtering, "throughput": throughput, "hold": hold}
+BENCHES = {
+    "plan": plan,
+    "filter": filtering,
+    "throughput": throughput,
+    "hold": hold,
+    "restart": restart,
+}
 
 
 def main() -> None:
