@@ -22,6 +22,8 @@ from extender.obs.placements import Placements
 
 #: Events applied before the core decides and the event loop may serve others.
 BATCH = 256
+#: Events waiting beyond which those that can wait do: what the API server has to tell.
+CROWDED = 4096
 #: Seconds to which the core's wishes to be woken are rounded up.
 WAKE_STEP = 0.01
 #: Seconds between two looks at the invariants of a running process.
@@ -59,6 +61,7 @@ class Loop:
         )
         self._queue: deque[Event] = deque()
         self._something = asyncio.Event()
+        self._room = asyncio.Event()
         self._now = 0.0
         self._timer: asyncio.TimerHandle | None = None
         #: Times at which the core wants to be asked again: a heap, and the same as a set.
@@ -81,6 +84,13 @@ class Loop:
         self._queue.append(event)
         self._something.set()
 
+    async def room(self) -> None:
+        """Let others run, and come back when fewer than CROWDED events wait."""
+        await asyncio.sleep(0)
+        while len(self._queue) >= CROWDED:
+            self._room.clear()
+            await self._room.wait()
+
     async def run(self) -> None:
         """Apply and decide until cancelled."""
         while True:
@@ -95,6 +105,8 @@ class Loop:
             self._guarded(lambda: self.coordinator.apply(self._queue.popleft(), now))
         if not self._queue:
             self._something.clear()
+        if len(self._queue) < CROWDED:
+            self._room.set()
         if not self._guarded(lambda: self._decide(now)):
             self._set_aside(now)
         self._observe(now)

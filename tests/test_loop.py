@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 
-from extender.loop import Loop, steady
+from extender.core.events import Tick
+from extender.loop import BATCH, CROWDED, Loop, steady
 from extender.obs.metrics import Metrics
 from tests.core import machine_stories as do
 from tests.core.machine import START, Machine
@@ -58,3 +60,19 @@ async def test_barriers_are_measured_from_the_first_arrival_and_told_once() -> N
         loop.turn()
         assert metrics.registry.get_sample_value("muster_barrier_seconds_count") == 1
         assert metrics.registry.get_sample_value("muster_barrier_seconds_sum") == 1.5
+
+
+async def test_who_can_wait_does_while_too_many_events_are_queued() -> None:
+    m, metrics = Machine(), Metrics()
+    (replica,) = m.replicas
+    loop = Loop(replica.coordinator, metrics, clock=lambda: m.now)
+    for _ in range(CROWDED + 2 * BATCH):
+        loop.put(Tick())
+    waiting = asyncio.create_task(loop.room())
+    for turns in range(1, 4):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done(), turns
+        loop.turn()
+    await waiting
+    assert metrics.registry.get_sample_value("muster_queue_length") == CROWDED - BATCH

@@ -52,12 +52,17 @@ class WireError(MusterError):
 class ApiError(MusterError):
     """The API server refused a call."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        """``code`` is the HTTP status, ``reason`` the Status object's word for it."""
+    def __init__(
+        self, code: int, reason: str, message: str, retry_after: float | None = None
+    ) -> None:
+        """``code`` is the HTTP status, ``reason`` the Status object's word for it; ``retry_after``
+        the seconds that the server asks to wait before the next try.
+        """
         super().__init__(f"{code} {reason}: {message}")
         self.code = code
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
 
 class Gone(ApiError):

@@ -14,10 +14,10 @@ class Backoff:
         self._most = most
         self._next = first
 
-    def pause(self) -> float:
-        """Seconds to wait before the next try."""
+    def pause(self, asked: float | None = None) -> float:
+        """Seconds to wait before the next try; never less than what the server ``asked`` for."""
         now, self._next = self._next, min(self._next * 2, self._most)
-        return now * self._rng.uniform(0.5, 1.0)
+        return max(now * self._rng.uniform(0.5, 1.0), asked or 0.0)
 
     def reset(self) -> None:
         """Something worked."""

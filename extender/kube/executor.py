@@ -34,7 +34,7 @@ from extender.kube.requests import (
     order_key,
     request_of,
 )
-from extender.obs.events import EventWriter
+from extender.obs.events import Answer, EventWriter
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
@@ -172,7 +172,7 @@ class Executor:
             job.started = self._clock()
         reply = await self._perform(job)
         left = job.started + self._patience - self._clock()
-        pause = max(job.backoff.pause(), reply.retry_after or 0.0)
+        pause = job.backoff.pause(reply.retry_after)
         if reply.code not in RETRIED or reply.reason in _FINAL or pause > left:
             self._finish(job, reply)
             return
@@ -294,17 +294,18 @@ def event_writer(
 ) -> EventWriter:
     """An :class:`EventWriter` that writes through ``client`` while this replica leads."""
 
-    async def post(namespace: str, body: Manifest) -> int:
+    async def post(namespace: str, body: Manifest) -> Answer:
         if not may_write():
-            return 0
+            return Answer(0)
         path = EVENTS.path(namespace)
-        return (await client.send("POST", path, body=orjson.dumps(body))).code
+        reply = await client.send("POST", path, body=orjson.dumps(body))
+        return Answer(reply.code, reply.retry_after)
 
-    async def patch(namespace: str, name: str, body: Manifest) -> int:
+    async def patch(namespace: str, name: str, body: Manifest) -> Answer:
         if not may_write():
-            return 0
-        path = EVENTS.path(namespace, name)
-        data = orjson.dumps(body)
-        return (await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)).code
+            return Answer(0)
+        path, data = EVENTS.path(namespace, name), orjson.dumps(body)
+        reply = await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)
+        return Answer(reply.code, reply.retry_after)
 
     return EventWriter(post, patch, metrics, instance=instance, clock=clock, wall=wall)

@@ -10,7 +10,7 @@ import orjson
 
 from extender.core.api import MUSTER_GROUP, PODS
 from extender.kube.backoff import Backoff
-from extender.kube.replies import MERGE_PATCH, Requests
+from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.obs.log import logger
 
 LEADER_LABEL = f"{MUSTER_GROUP}/leader"
@@ -63,11 +63,12 @@ class LeaderLabel:
             # Read anew each time: what is wanted may change while a request is on its way.
             while self._shown is not self._wanted and (self._wanted or tries < _OFF_TRIES):
                 on = self._wanted
-                if await self._patch(self._pod, on=on):
+                reply = await self._patch(self._pod, on=on)
+                if _done(reply):
                     self._shown = on
                 else:
                     tries += 1
-                    await asyncio.sleep(backoff.pause())
+                    await asyncio.sleep(backoff.pause(reply.retry_after))
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -78,12 +79,12 @@ class LeaderLabel:
     async def _off(self, pod: str) -> None:
         backoff = Backoff(self._rng)
         for _ in range(_OFF_TRIES):
-            if await self._patch(pod, on=False):
+            reply = await self._patch(pod, on=False)
+            if _done(reply):
                 return
-            await asyncio.sleep(backoff.pause())
+            await asyncio.sleep(backoff.pause(reply.retry_after))
 
-    async def _patch(self, pod: str, *, on: bool) -> bool:
-        """Whether it is done; a pod that is gone needs nothing more."""
+    async def _patch(self, pod: str, *, on: bool) -> Reply:
         body = {"metadata": {"labels": {LEADER_LABEL: "true" if on else None}}}
         reply = await self._client.send(
             "PATCH",
@@ -91,12 +92,16 @@ class LeaderLabel:
             body=orjson.dumps(body),
             content_type=MERGE_PATCH,
         )
-        if reply.ok or reply.code == 404:
-            return True
-        _log.warning("pod not labelled", pod=pod, on=on, error=reply.message)
-        return False
+        if not _done(reply):
+            _log.warning("pod not labelled", pod=pod, on=on, error=reply.message)
+        return reply
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="leader label")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _done(reply: Reply) -> bool:
+    """A pod that is gone needs nothing more."""
+    return reply.ok or reply.code == 404

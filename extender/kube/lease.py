@@ -204,7 +204,8 @@ class LeaderElector:
             reply = await self._read()
             sent = self._clock()
             if reply.code == 404:
-                if (await self._create(sent)).ok:
+                reply = await self._create(sent)
+                if reply.ok:
                     return False
             elif not reply.ok:
                 self._complaints.wrong(f"read Lease {self._place}", reply.error())
@@ -212,7 +213,8 @@ class LeaderElector:
                 clean = not lease.spec.holder_identity
                 epoch = max((lease.spec.lease_transitions or 0) + 1, self._first_epoch)
                 old = lease.spec.holder_identity or ""
-                if (await self._write(self._identity, lease, min(epoch, _MAX_EPOCH))).ok:
+                reply = await self._write(self._identity, lease, min(epoch, _MAX_EPOCH))
+                if reply.ok:
                     self._valid_until = sent + self._timing.renew_deadline
                     if self._label is not None:
                         self._label.take_off(old)
@@ -222,7 +224,7 @@ class LeaderElector:
                 self._stand_by()
                 await asyncio.sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
                 continue
-            await asyncio.sleep(backoff.pause())
+            await asyncio.sleep(backoff.pause(reply.retry_after))
 
     @property
     def _place(self) -> str:
@@ -301,7 +303,7 @@ class LeaderElector:
             # Somebody changed it, or our own write arrived though its answer did not.
             if reply.code == 409 and (await self._read()).ok:
                 continue
-            await asyncio.sleep(backoff.pause())
+            await asyncio.sleep(backoff.pause(reply.retry_after))
         return False
 
     def _lose(self, why: str) -> None:

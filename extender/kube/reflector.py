@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Protocol
 
 from extender.core.api import GANG_PLANS, OPTIONAL, Resource
 from extender.core.errors import ApiError, Gone, Unreachable
@@ -24,7 +25,7 @@ from extender.core.events import Event, KindServed, Listed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
 from extender.kube.complaints import Complaints
-from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Seen
+from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Page, Seen
 from extender.kube.replies import Lists
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
@@ -47,13 +48,22 @@ _GARBAGE_TRIES = 3
 _log = logger("reflector")
 
 
+class Feed(Inbox, Protocol):
+    """An inbox that can be full."""
+
+    async def room(self) -> None:
+        """Let others run, and come back when events may be put. What is not read meanwhile waits
+        at the API server, which ends a watch that lags too far behind.
+        """
+
+
 class Reflector:
     """One resource. ``known`` holds the uid of every object that the core was told of."""
 
     def __init__(
         self,
         client: Lists,
-        inbox: Inbox,
+        inbox: Feed,
         resource: Resource,
         metrics: Metrics,
         rng: random.Random,
@@ -101,7 +111,7 @@ class Reflector:
                         continue
                 self._restarted("unreachable" if isinstance(error, Unreachable) else "refused")
                 self._complaints.wrong(self._list_words, error, do=self._help(error))
-                await asyncio.sleep(self._backoff.pause())
+                await asyncio.sleep(self._backoff.pause(error.retry_after))
 
     async def _mirror(self) -> AsyncIterator[Event]:
         """Everything there is, and then what changes, until the server has forgotten where we were."""
@@ -121,36 +131,51 @@ class Reflector:
         stays told, and the next list withdraws what it should.
         """
         missing = dict(self.known)
-        after = ""
-        while True:
-            page = self._decoder.page(
-                await self._client.list_page(self.resource, limit=PAGE, after=after)
-            )
-            after = page.metadata.next
-            for count, raw in enumerate(page.items or (), 1):
-                seen = self._decoder.item(raw)
-                missing.pop((seen.key.namespace, seen.key.name), None)
-                for event in self._tell(seen):
-                    yield event
-                if count % STRIDE == 0:
-                    await asyncio.sleep(0)
-            if not after:
-                break
-            await asyncio.sleep(0)
+        version = ""
+        async with contextlib.aclosing(self._pages()) as pages:
+            async for page in pages:
+                version = page.metadata.resource_version
+                for count, raw in enumerate(page.items or (), 1):
+                    seen = self._decoder.item(raw)
+                    missing.pop((seen.key.namespace, seen.key.name), None)
+                    for event in self._tell(seen):
+                        yield event
+                    if count % STRIDE == 0:
+                        await self._inbox.room()
+                await self._inbox.room()
         for (namespace, name), uid in missing.items():
             for event in self._withdraw(Key(namespace, name, uid)):
                 yield event
-        self._version = page.metadata.resource_version
+        self._version = version
         yield Listed(self.resource, self._version)
         self._metrics.lists.labels(self.resource.kind).inc()
         self._complaints.right(self._list_words)
+
+    async def _pages(self) -> AsyncGenerator[Page, None]:
+        """The pages of one list; while one is told, the server makes the next."""
+        coming = self._fetch("")
+        try:
+            while True:
+                page = self._decoder.page(await coming)
+                if not page.metadata.next:
+                    yield page
+                    return
+                coming = self._fetch(page.metadata.next)
+                yield page
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    def _fetch(self, after: str) -> asyncio.Task[bytes]:
+        page = self._client.list_page(self.resource, limit=PAGE, after=after)
+        return asyncio.get_running_loop().create_task(page)
 
     async def _resume(self) -> AsyncIterator[Event]:
         """Watch from where we are, for as long as the server remembers that version."""
         garbage = 0
         while True:
             heard = False
-            cause = "ended"
+            cause, asked = "ended", None
             try:
                 async for what, newer in self._stream():
                     if not heard:
@@ -168,6 +193,7 @@ class Reflector:
                 self._complaints.wrong(self._watch_words, error)
             except ApiError as error:
                 cause = "garbage" if error.reason == GARBAGE else "refused"
+                asked = error.retry_after
                 if error.reason == GARBAGE:
                     self._log.warning("watch cannot be read", error=str(error))
                 else:
@@ -177,7 +203,7 @@ class Reflector:
                     return
             self._restarted(cause)
             if not heard or cause != "ended":
-                await asyncio.sleep(self._backoff.pause())
+                await asyncio.sleep(self._backoff.pause(asked))
 
     async def _stream(self) -> AsyncIterator[tuple[Seen | Left | Bookmark, str]]:
         """One watch. Decoding here keeps the reading ahead of the server's patience."""
@@ -193,7 +219,7 @@ class Reflector:
                     yield change.what, change.resource_version
                     count += 1
                     if count % STRIDE == 0:
-                        await asyncio.sleep(0)
+                        await self._inbox.room()
 
     def _events(self, what: Seen | Left | Bookmark) -> Sequence[Event]:
         match what:
@@ -254,7 +280,7 @@ class Reflectors:
     def __init__(
         self,
         client: Lists,
-        inbox: Inbox,
+        inbox: Feed,
         resources: Sequence[Resource],
         metrics: Metrics,
         rng: random.Random,

@@ -40,7 +40,7 @@ class Reply(Struct, frozen=True):
         if self.code == 0:
             return Unreachable(0, self.reason, self.message)
         kind = Gone if self.code == 410 else ApiError
-        return kind(self.code, self.reason, self.message)
+        return kind(self.code, self.reason, self.message, self.retry_after)
 
     def unwrap(self) -> bytes:
         """The body.

@@ -26,10 +26,21 @@ COMPONENT = "muster"
 #: Validation's limits of core/v1 Event, in characters.
 _MESSAGE, _REASON, _NAME = 1024, 128, 253
 
-#: (namespace, body) to status code: creates an Event. 0: no answer.
-Post = Callable[[str, Manifest], Awaitable[int]]
-#: (namespace, name, merge patch) to status code.
-PatchEvent = Callable[[str, str, Manifest], Awaitable[int]]
+
+class Answer(Struct, frozen=True):
+    """Of the API server: the status code (0: none came), and the seconds that it asks to wait."""
+
+    code: int
+    retry_after: float | None = None
+
+
+#: (namespace, body): creates an Event.
+Post = Callable[[str, Manifest], Awaitable[Answer]]
+#: (namespace, name, merge patch).
+PatchEvent = Callable[[str, str, Manifest], Awaitable[Answer]]
+
+#: 429: the API server has too much to do; the least seconds that it is then left alone.
+BUSY, BUSY_SECONDS = 429, 1.0
 
 _Key = tuple[str, str, str, str, str]
 
@@ -105,30 +116,42 @@ class EventWriter:
         while True:
             while self._pending:
                 key, _ = self._pending.popitem(last=False)
-                await self._write(self._series[key])
+                answer = await self._write(self._series[key])
+                if answer.code == BUSY:
+                    # Nobody waits for an Event: all of them come later, this one first.
+                    await asyncio.sleep(max(answer.retry_after or 0.0, BUSY_SECONDS))
+                    self._put_back(key)
             self._wake.clear()
             await self._wake.wait()
 
-    async def _write(self, series: _Series) -> None:
+    def _put_back(self, key: _Key) -> None:
+        if key in self._series:
+            self._pending[key] = None
+            self._pending.move_to_end(key, last=False)
+
+    async def _write(self, series: _Series) -> Answer:
         count = series.count
-        code = await self._count(series) if series.name else 404
+        answer = await self._count(series) if series.name else Answer(404)
         # Events live for an hour; one that is gone is begun again.
-        if code == 404:
+        if answer.code == 404:
             series.count = count = count - series.written
-            code = await self._create(series)
-        if not 200 <= code < 300:
+            answer = await self._create(series)
+        if answer.code == BUSY:
+            return answer
+        if not 200 <= answer.code < 300:
             self._metrics.notices.labels("failed").inc()
-            return
+            return answer
         self._metrics.notices.labels("counted" if series.written else "created").inc()
         series.written = count
+        return answer
 
-    async def _create(self, series: _Series) -> int:
+    async def _create(self, series: _Series) -> Answer:
         series.written = 0
         notice = series.notice
         now = self._stamp()
         namespace = notice.namespace or "default"
         name = _name(notice, now)
-        code = await self._post(
+        answer = await self._post(
             namespace,
             {
                 "apiVersion": "v1",
@@ -152,10 +175,10 @@ class EventWriter:
                 "count": series.count,
             },
         )
-        series.name = name if 200 <= code < 300 else ""
-        return code
+        series.name = name if 200 <= answer.code < 300 else ""
+        return answer
 
-    async def _count(self, series: _Series) -> int:
+    async def _count(self, series: _Series) -> Answer:
         body = {"count": series.count, "lastTimestamp": self._stamp()}
         return await self._patch(series.notice.namespace or "default", series.name, body)
 

@@ -22,6 +22,9 @@ class Recorder:
         self.events.append(event)
         self._changed.set()
 
+    async def room(self):
+        await asyncio.sleep(0)
+
     def of(self, *kinds):
         return [event for event in self.events if isinstance(event, kinds)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.api import NODES, PODS
 from extender.core.commands import Notice
-from extender.obs.events import EventWriter
+from extender.obs.events import Answer, EventWriter
 from extender.obs.metrics import Metrics
 
 
@@ -29,11 +29,15 @@ class Api:
 
     async def post(self, namespace, body):
         self.calls.append(("POST", namespace, body["metadata"]["name"], body))
-        return self.codes.pop(0) if self.codes else 201
+        return self.answer(201)
 
     async def patch(self, namespace, name, body):
         self.calls.append(("PATCH", namespace, name, body))
-        return self.codes.pop(0) if self.codes else 200
+        return self.answer(200)
+
+    def answer(self, usual):
+        said = self.codes.pop(0) if self.codes else usual
+        return said if isinstance(said, Answer) else Answer(said)
 
     async def write(self, *notices):
         for notice in notices:
@@ -112,3 +116,18 @@ async def test_limits_of_validation(api):
     assert len(body["message"]) == 1024
     assert len(name) <= 253
     assert "-." not in name
+
+
+@pytest.mark.looptime(start=0)
+async def test_a_busy_server_is_left_alone_and_nothing_is_lost(api, looptime):
+    api.codes = [Answer(429, 7.0), 201, Answer(429), 201]
+    task = asyncio.get_running_loop().create_task(api.writer.run())
+    api.writer.put(notice(uid="a", name="a"))
+    api.writer.put(notice(uid="b", name="b"))
+    await asyncio.sleep(6.9)
+    assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a"]
+    await asyncio.sleep(3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a", "a", "b", "b"]
+    assert (api.count("created"), api.count("failed")) == (2, None)

@@ -307,3 +307,26 @@ async def test_a_namespace_that_is_not_there_is_said_once_with_what_to_do(make):
         await asyncio.sleep(TIMING.retry * 10)
     (line,) = [line for line in lines if line["event"].endswith("create Lease muster/muster")]
     assert "kubectl create namespace muster, or set leaderElection.namespace" in line["do"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+async def test_the_server_s_wish_to_wait_is_respected(make, method):
+    """The first read, the creation, and the label of the pod or a renewal, whichever comes first."""
+    a = make("a")
+    answer, asked = make.server.answer, []
+
+    def busy(verb, path, body):
+        if verb != method:
+            return answer(verb, path, body)
+        asked.append((path, asyncio.get_running_loop().time()))
+        if len([p for p, _ in asked if p == path]) == 1:
+            return Reply(429, reason="TooManyRequests", message="later", retry_after=7.0)
+        return answer(verb, path, body)
+
+    make.server.answer = busy
+    a.start()
+    await a.gained()
+    await asyncio.sleep(30)
+    path = asked[0][0]
+    first, second = [at for each, at in asked if each == path][:2]
+    assert 7.0 <= second - first < 9.0

@@ -13,7 +13,7 @@ from extender.core import events as e
 from extender.core.api import GANG_PLANS, NODES, PODS, VOLCANO_GROUPS
 from extender.core.errors import ApiError, Gone, Unreachable
 from extender.kube.decode import ObjectDecoder
-from extender.kube.reflector import Reflector, Reflectors
+from extender.kube.reflector import STRIDE, Reflector, Reflectors
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import Recorder, rng
 
@@ -335,3 +335,72 @@ async def test_synced_is_said_once_after_every_kind():
 def test_the_decoder_and_the_script_agree():
     seen = ObjectDecoder(NODES, Metrics()).item(orjson.dumps(node("a")))
     assert (seen.key.name, seen.key.uid) == ("a", "uid-a")
+
+
+async def test_the_next_page_is_asked_for_while_one_is_told(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), after="t1")),
+        ("list", page("5", node("b"), after="t2")),
+        ("list", page("5", node("c"))),
+    )
+    asked = []
+    put = m.inbox.put
+
+    def noted(event):
+        asked.append(len(m.source.asked))
+        put(event)
+
+    m.inbox.put = noted
+    room = m.inbox.room
+
+    async def slow():
+        await asyncio.sleep(1)
+        await room()
+
+    m.inbox.room = slow
+    assert said(await m.done()) == ["+a", "+b", "+c"]
+    assert asked == [1, 2, 3, 3]
+
+
+async def test_a_list_that_fails_leaves_no_request_behind(mirror):
+    m = mirror(
+        ("list", page("5", node("a"), after="t1")),
+        ("list", Unreachable(0, "Unreachable", "")),
+        ("list", b"no list"),
+        ("list", page("6", node("b"))),
+    )
+    assert said(await m.done()) == ["+a", "+b", "-a"]
+
+
+async def test_a_full_inbox_stops_the_reading_until_there_is_room(mirror):
+    many = [line("ADDED", node(f"n{at}", str(at))) for at in range(1000)]
+    m = mirror(("list", page("5")), ("watch", [many]))
+    room = asyncio.Event()
+
+    async def full():
+        if m.inbox.of(e.Listed):
+            await room.wait()
+
+    m.inbox.room = full
+    await m.done()
+    assert len(m.inbox.of(e.NodeSeen)) == STRIDE
+    room.set()
+    await asyncio.sleep(1)
+    assert len(m.inbox.of(e.NodeSeen)) == 1000
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_the_server_s_wish_to_wait_is_respected(mirror, looptime, verb):
+    refused = ApiError(429, "TooManyRequests", "", 7.0)
+    script = {
+        "list": [("list", refused), ("list", page("5", node("a")))],
+        "watch": [
+            ("list", page("5")),
+            ("watch", refused),
+            ("watch", [line("ADDED", node("a", "6"))]),
+        ],
+    }
+    m = mirror(*script[verb])
+    m.task = asyncio.get_running_loop().create_task(m.reflector.run())
+    await m.inbox.until(lambda: m.inbox.of(e.NodeSeen))
+    assert 7.0 <= looptime < 8.0
