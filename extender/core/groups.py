@@ -51,7 +51,6 @@ def group_gone(s: State, event: e.GroupGone) -> None:
             # Its PodGroup is made again if it is still wanted.
             s.jobs[gang.job].dirty = True
         forget_record(s, gang)
-        s.forget_notices(event.uid)
 
 
 def forget_record(s: State, gang: Gang) -> None:

@@ -53,7 +53,6 @@ def forget_job(s: State, job: Job) -> None:
     """Drop a job and the replicas that it wanted and that do not exist."""
     del s.jobs[job.resource, job.namespace, job.name]
     s.jobs_by_uid.pop(job.uid, None)
-    s.forget_notices(job.uid)
     gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
     if gang is not None:
         _want(s, gang, ())

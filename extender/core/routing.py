@@ -7,10 +7,19 @@ from typing import Any
 
 from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain
 from extender.core import events as e
-from extender.core.api import PODS
+from extender.core.api import (
+    CLAIMS,
+    GANG_PLANS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    SERVICES,
+    VOLUMES,
+)
 from extender.core.gang import Member
 from extender.core.reasons import Code, refuse
-from extender.core.state import State
+from extender.core.state import Place, State
 
 Handler = Callable[[Any, float], None]
 
@@ -18,7 +27,7 @@ Handler = Callable[[Any, float], None]
 def handlers(s: State) -> dict[type[e.Event], Handler]:
     """The handler of every event type."""
     cluster = s.cluster
-    return {
+    table: dict[type[e.Event], Handler] = {
         e.NodeSeen: lambda x, _: ingest.node_seen(s, x),
         e.NodeGone: lambda x, _: ingest.node_gone(s, x),
         e.PodSeen: lambda x, now: ingest.pod_seen(s, x.pod, now),
@@ -52,6 +61,32 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
         e.Done: s.done,
         e.Tick: lambda x, _: None,
     }
+    return table | {kind: _forgetting(s, table[kind], place) for kind, place in _PLACES.items()}
+
+
+#: Where an object was that is gone.
+_PLACES: dict[type[e.Event], Callable[[Any], Place]] = {
+    e.NodeGone: lambda x: (NODES, "", x.name),
+    e.PodGone: lambda x: (PODS, x.namespace, x.name),
+    e.GroupGone: lambda x: (x.resource, x.namespace, x.name),
+    e.PlanGone: lambda x: (GANG_PLANS, x.namespace, x.name),
+    e.JobGone: lambda x: (x.resource, x.namespace, x.name),
+    e.ServiceGone: lambda x: (SERVICES, x.namespace, x.name),
+    e.NamespaceGone: lambda x: (NAMESPACES, "", x.name),
+    e.ClaimGone: lambda x: (CLAIMS, x.namespace, x.name),
+    e.VolumeGone: lambda x: (VOLUMES, "", x.name),
+    e.PriorityClassGone: lambda x: (PRIORITY_CLASSES, "", x.name),
+}
+
+
+def _forgetting(s: State, handler: Handler, place: Callable[[Any], Place]) -> Handler:
+    """Whatever it was, nothing more is to be said of it; also if it never could be read."""
+
+    def handle(event: Any, now: float) -> None:
+        handler(event, now)
+        s.forget_notices(place(event))
+
+    return handle
 
 
 def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
@@ -99,6 +134,8 @@ def _reprioritise(s: State, name: str) -> None:
 def _invalid_seen(s: State, event: e.InvalidSeen) -> None:
     """An object that cannot be decoded: said on the object; a pod of it is never let through."""
     s.count("undecodable")
+    if not event.name:
+        return  # nothing can be said on it
     s.notice(
         event.resource,
         event.namespace,

@@ -27,6 +27,8 @@ from extender.core.shape import PodShape
 
 #: What follows a command's result: called with the result and the time it is applied at.
 Then = Callable[[Done, float], None]
+#: An object in the API: kind, namespace and name.
+Place = tuple[Resource, str, str]
 
 
 #: Shapes of which one object is kept.
@@ -172,8 +174,8 @@ class State:
         self._out: list[c.Command] = []
         self._next_id = 0
         self._awaiting: dict[int, Then] = {}
-        #: Object's uid → (reason, type) → the words that were last said.
-        self._noticed: dict[str, dict[tuple[str, str], str]] = {}
+        #: Object → its uid, and (reason, type) → the words that were last said.
+        self._noticed: dict[Place, tuple[str, dict[tuple[str, str], str]]] = {}
         self._shapes: dict[PodShape, PodShape] = {}
 
     # -- commands
@@ -220,15 +222,19 @@ class State:
         """Report on an object, once for as long as the words stay the same."""
         if not self.leading:
             return
-        said = self._noticed.setdefault(uid or f"{namespace}/{name}", {})
+        place = (resource, namespace, name)
+        whose, said = self._noticed.get(place, (uid, {}))
+        if whose != uid:  # a namesake is told anew
+            said = {}
+        self._noticed[place] = uid, said
         if said.get((reason, type_)) == message:
             return
         said[reason, type_] = message
         self.send(c.Notice(resource, namespace, name, uid, type_, reason, message))
 
-    def forget_notices(self, uid: str) -> None:
-        """An object is gone: its notices may be given again to a namesake."""
-        self._noticed.pop(uid, None)
+    def forget_notices(self, place: Place) -> None:
+        """An object is gone, or what cannot be read was all that was ever seen of it."""
+        self._noticed.pop(place, None)
 
     def count(self, what: str, by: int = 1) -> None:
         """Count something that metrics show."""
