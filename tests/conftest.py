@@ -3,8 +3,13 @@
 import asyncio
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from extender.sim.binaries import VERSION
+
+# How long an example takes is the machine's affair (pytest-timeout finds what hangs).
+settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("muster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

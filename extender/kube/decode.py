@@ -2,16 +2,17 @@
 
 The envelope leaves each object raw, so that one bad object spoils itself alone: it becomes an
 :class:`InvalidSeen`. The API's Go types take JSON null for empty and CRDs let it through in places;
-an object that does not decode is tried once more without its nulls.
+an object that does not decode is tried once more without its nulls. Custom resources may hold
+whatever their users wrote (x-kubernetes-preserve-unknown-fields), at any depth: nobody's stack may
+depend on it, so what is nested deeply is cut off or makes its object invalid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-import orjson
 from msgspec import Raw, Struct
 
 from extender.core import events as e
@@ -32,10 +33,22 @@ from extender.core.api import (
     Resource,
 )
 from extender.core.errors import ApiError, Gone
+from extender.kube.nesting import cut_off, nested, without_nulls
 from extender.obs.metrics import Metrics
 
 #: Reason of the ApiError for what the API does not send: the stream cannot be trusted further.
 GARBAGE = "Garbage"
+
+#: Levels of an object that is kept whole; a pod has about 15. Copying and encoding recurse.
+MOST_NESTED = 100
+#: Levels that are left of a body too deep to be read: more than an object is allowed within it.
+_CUT_AT = 2 * MOST_NESTED
+
+
+#: What a decoder raises for bytes that are not what it was made for.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+T = TypeVar("T")
 
 
 class Key(Struct, frozen=True, order=True):
@@ -67,6 +80,19 @@ class _Line(Struct, frozen=True):
 
 class _OnlyMeta(o.ApiStruct, frozen=True):
     metadata: o.Meta = o.Meta()
+
+
+class _MetaParts(Struct, frozen=True):
+    metadata: dict[str, Raw] = {}
+
+
+class _Identity(Struct, frozen=True, rename="camel"):
+    """What the core relies on in the metadata of an object that it is given as it is."""
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
 
 
 class _Version(Struct, frozen=True, rename="camel"):
@@ -168,6 +194,7 @@ class ObjectDecoder:
         self._raw = kind.type == dict[str, Any]
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
         self._meta = msgspec.json.Decoder(_OnlyMeta)
+        self._parts = msgspec.json.Decoder(_MetaParts)
         self._page = msgspec.json.Decoder(Page)
         self._line = msgspec.json.Decoder(_Line)
         self._version = msgspec.json.Decoder(_OnlyVersion)
@@ -185,8 +212,8 @@ class ObjectDecoder:
         Raises ApiError: it is no list (reason Garbage).
         """
         try:
-            return self._page.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return self._read(self._page, body)
+        except _UNREADABLE as error:
             self._errors.inc()
             raise ApiError(200, GARBAGE, f"list of {self.resource.plural}: {error}") from error
 
@@ -202,8 +229,8 @@ class ObjectDecoder:
         error, or the line is no watch event (reason Garbage).
         """
         try:
-            envelope = self._line.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            envelope = self._read(self._line, line)
+        except _UNREADABLE as error:
             self._errors.inc()
             text = line[:80].decode(errors="replace")
             raise ApiError(200, GARBAGE, f"{error} in {text!r}") from error
@@ -223,20 +250,26 @@ class ObjectDecoder:
         """The event that withdraws an object."""
         return self._gone(key)
 
+    def _read(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+        try:
+            return decoder.decode(body)
+        except RecursionError:
+            return decoder.decode(cut_off(body, _CUT_AT))
+
     def _seen(self, raw: Raw | bytes) -> tuple[Seen, str]:
         try:
             value = self._object.decode(raw)
             meta = self._meta_in(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             return self._again(raw, str(error))
         return Seen(_key(meta), self._make(value)), meta.resource_version
 
     def _again(self, raw: Raw | bytes, message: str) -> tuple[Seen, str]:
         """Without nulls; then not at all."""
         try:
-            value = msgspec.convert(without_nulls(orjson.loads(raw)), self._type)
+            value = msgspec.convert(without_nulls(msgspec.json.decode(raw)), self._type)
             meta = self._meta_in(value)
-        except (msgspec.ValidationError, orjson.JSONDecodeError):
+        except _UNREADABLE:
             self._errors.inc()
             meta = self._meta_of(raw)
             key = _key(meta)
@@ -246,28 +279,34 @@ class ObjectDecoder:
         return Seen(_key(meta), self._make(value)), meta.resource_version
 
     def _meta_in(self, value: Any) -> o.Meta:
+        """Raises ValidationError for an object that the core could not tell from another."""
         if not self._raw:
             meta: o.Meta = value.metadata
+            if not meta.name:
+                raise msgspec.ValidationError("metadata.name is missing")
             return meta
-        return msgspec.convert(value.get("metadata", {}), o.Meta)
+        meta = msgspec.convert(value.get("metadata", {}), o.Meta)
+        msgspec.convert(value.get("metadata", {}), _Identity)
+        if nested(value, MOST_NESTED):
+            raise msgspec.ValidationError(f"it is nested more than {MOST_NESTED} levels deep")
+        return meta
 
     def _meta_of(self, raw: Raw | bytes) -> o.Meta:
         """What can be told of an object's identity, however bad the rest is."""
         try:
             return self._meta.decode(raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             self._stripped.inc()
         try:
-            found = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            return o.Meta()
-        meta = found.get("metadata") if isinstance(found, dict) else None
-        if not isinstance(meta, dict):
+            parts = self._parts.decode(raw).metadata
+        except _UNREADABLE:
             return o.Meta()
 
         def text(name: str) -> str:
-            value = meta.get(name)
-            return value if isinstance(value, str) else ""
+            try:
+                return msgspec.json.decode(parts.get(name, b'""'), type=str)
+            except _UNREADABLE:
+                return ""
 
         return o.Meta(
             name=text("name"),
@@ -279,7 +318,7 @@ class ObjectDecoder:
     def _version_of(self, raw: Raw) -> str:
         try:
             return self._version.decode(raw).metadata.resource_version
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             self._errors.inc()
             raise ApiError(200, GARBAGE, f"bookmark: {error}") from error
 
@@ -289,20 +328,11 @@ class ObjectDecoder:
             return ApiError(200, GARBAGE, f"watch event of type {envelope.type!r}")
         try:
             status = self._status.decode(envelope.object)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             self._errors.inc()
             return ApiError(200, GARBAGE, f"error event: {error}")
         kind = Gone if status.code == 410 else ApiError
         return kind(status.code, status.reason, status.message)
-
-
-def without_nulls(value: Any) -> Any:
-    """The JSON value without members that are null; nulls in lists go as well."""
-    if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [without_nulls(v) for v in value if v is not None]
-    return value
 
 
 def _key(meta: o.Meta) -> Key:

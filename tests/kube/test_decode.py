@@ -23,8 +23,8 @@ from extender.kube.decode import (
     Left,
     ObjectDecoder,
     Seen,
-    without_nulls,
 )
+from extender.kube.nesting import without_nulls
 from extender.obs.metrics import Metrics
 
 META = {"name": "p", "namespace": "ns", "uid": "u1", "resourceVersion": "9"}
