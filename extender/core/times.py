@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+#: The end of the year 9999, which is the last that RFC 3339 can write.
+_LAST = 253_402_300_799
+
+
+def parse(text: object) -> float | None:
+    """Seconds since the epoch; None for what is absent, or is no time that can be written again."""
+    if not isinstance(text, str):
+        return None
+    try:
+        at = datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):  # written by somebody else; it then says nothing
+        return None
+    return at if 0 <= at <= _LAST else None
+
 
 def seconds(text: str | None) -> float:
-    """Seconds since the epoch; 0.0 for an absent or unreadable time."""
-    if not text:
-        return 0.0
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
+    """As :func:`parse`; 0.0 for none."""
+    return parse(text) or 0.0
 
 
 def rfc3339(at: float) -> str:

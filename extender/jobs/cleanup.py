@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from extender.core import times
 from extender.core.errors import InvalidObject
 from extender.core.framework import JobStep
 from extender.core.objects import Manifest, Pod
@@ -33,16 +34,16 @@ def after_end(job: Manifest, pods: Sequence[Pod], services: frozenset[str], now:
         policy = RunPolicy()
         notices = (("Warning", "InvalidRunPolicy", str(problem)),)
     status = job["status"]
-    ended = conditions.end(status["conditions"]) or {}
-    finished = conditions.seconds(status.get("completionTime"))
+    ended = conditions.end(conditions.of(job)) or {}
+    finished = times.parse(status.get("completionTime"))
     if finished is None:  # upstream leaves it out for some failures, and its ttl never comes
-        finished = conditions.seconds(ended.get("lastTransitionTime"))
+        finished = times.parse(ended.get("lastTransitionTime"))
     expiry = None if finished is None or policy.ttl is None else finished + policy.ttl
     if expiry is not None and now >= expiry:
         return JobStep(delete_job=True, notices=notices)
 
     clean = policy.clean_pods
-    if clean == "None" and _overran(policy, conditions.seconds(status.get("startTime")), finished):
+    if clean == "None" and _overran(policy, times.parse(status.get("startTime")), finished):
         clean = "Running"
     if clean == "None":
         kept = list(pods)

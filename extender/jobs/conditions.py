@@ -8,9 +8,9 @@ Source: kubeflow/trainer v1.9.4, pkg/util/status.go.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from extender.core.objects import Manifest
+from extender.core.times import rfc3339
+from extender.jobs.fields import dig
 
 CREATED = "Created"
 RUNNING = "Running"
@@ -27,19 +27,10 @@ _EXCLUDES = {RUNNING: (RESTARTING,), RESTARTING: (RUNNING,)}
 Conditions = list[Manifest]
 
 
-def stamp(now: float) -> str:
-    """RFC 3339 text of a time in epoch seconds, whole seconds as metav1.Time has."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(text: str | None) -> float | None:
-    """Epoch seconds of RFC 3339 text; None for none and for what cannot be read."""
-    if not text:
-        return None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:  # written by somebody else; it then limits nothing
-        return None
+def of(job: Manifest) -> Conditions:
+    """status.conditions as they are; what is no condition there is left out."""
+    found = dig(job, "status", "conditions")
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def find(conditions: Conditions, kind: str) -> Manifest | None:
@@ -84,8 +75,8 @@ def put(
             "status": said,
             "reason": reason,
             "message": message,
-            "lastUpdateTime": stamp(now),
-            "lastTransitionTime": changed or stamp(now),
+            "lastUpdateTime": rfc3339(now),
+            "lastTransitionTime": changed or rfc3339(now),
         }
     )
     return kept
@@ -105,6 +96,6 @@ def _ended(condition: Manifest, reason: str, message: str, now: float) -> Manife
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastUpdateTime": stamp(now),
-        "lastTransitionTime": stamp(now),
+        "lastUpdateTime": rfc3339(now),
+        "lastTransitionTime": rfc3339(now),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from extender.core.errors import InvalidObject
 from extender.core.objects import Manifest
+from extender.core.quantity import COUNT_LIMIT
 
 
 def mapping(parent: Manifest, key: str, path: str) -> Manifest:
@@ -30,12 +31,14 @@ def items(parent: Manifest, key: str, path: str) -> list[Manifest]:
 
 
 def whole(parent: Manifest, key: str, path: str, least: int = 0) -> int | None:
-    """``parent[key]`` as a whole number of at least ``least``; None if it is absent."""
+    """``parent[key]`` as a whole number from ``least`` to 2**31-1; None if it is absent."""
     value = parent.get(key)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidObject(_at(path, key), value, f"a whole number of at least {least}")
+    if value > COUNT_LIMIT:
+        raise InvalidObject(_at(path, key), value, f"a whole number of at most {COUNT_LIMIT}")
     return value
 
 

@@ -7,23 +7,26 @@ not know, and pods that are deleted take their counts with them (kubeflow/traine
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from extender.core.api import MUSTER_GROUP
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.core.objects import Labels, Pod
+from extender.core.quantity import COUNT_LIMIT
 from extender.core.quantity import count as read_count
 
 HISTORY: Final = f"{MUSTER_GROUP}/replica-history"
 #: On a pod: how often its replica had restarted before the pod was made.
 RESTARTS: Final = f"{MUSTER_GROUP}/restarts"
 
-#: More replicas than any job has; a wider range in the annotation is somebody's edit.
-_MOST: Final = 1_000_000
+#: More finished replicas than any job has had; more in the annotation are somebody's edit.
+_MOST: Final = 100_000
+
+_Count = Annotated[int, Meta(ge=0, le=COUNT_LIMIT)]
 
 Key = tuple[str, int]
 
@@ -32,7 +35,7 @@ class _Written(Struct, frozen=True, omit_defaults=True):
     """One role in the annotation; ``finished`` is ranges of indices, e.g. ``0-3,7``."""
 
     finished: str = ""
-    restarts: dict[int, int] = {}
+    restarts: dict[_Count, _Count] = {}
 
 
 class History(Struct, frozen=True):
@@ -52,10 +55,10 @@ class History(Struct, frozen=True):
             return cls()
         try:
             written = msgspec.json.decode(text, type=dict[str, _Written])
-            finished = frozenset(
-                (role, index) for role, one in written.items() for index in _indices(one.finished)
-            )
-        except (msgspec.DecodeError, ValueError) as error:
+            spans = [(role, span) for role, one in written.items() for span in _spans(one.finished)]
+            if sum(len(span) for _, span in spans) > _MOST:
+                raise ValueError(f"more than {_MOST} replicas")
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise InvalidObject(
                 f"metadata.annotations[{HISTORY}]", text, "what Muster wrote there; remove it"
             ) from error
@@ -64,7 +67,7 @@ class History(Struct, frozen=True):
             for role, one in written.items()
             for index, count in one.restarts.items()
         }
-        return cls(finished, restarts)
+        return cls(frozenset((role, index) for role, span in spans for index in span), restarts)
 
     def write(self) -> str:
         """The annotation's text; equal histories give equal text."""
@@ -110,14 +113,12 @@ def restarts_of(pod: Pod) -> int:
     )
 
 
-def _indices(text: str) -> list[int]:
-    found: list[int] = []
+def _spans(text: str) -> list[range]:
+    """The ranges of ``0-3,7``. Raises ValueError."""
+    found = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        span = range(int(first), int(last or first) + 1)
-        if len(span) > _MOST:
-            raise ValueError(part)
-        found.extend(span)
+        found.append(range(int(first), int(last or first) + 1))
     return found
 
 

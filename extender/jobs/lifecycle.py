@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from extender.core import times
 from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import JobStep, Replica
@@ -90,7 +91,7 @@ class TrainingKind(ABC):
         managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or MANAGED_BY
         if managed_by != MANAGED_BY or job["metadata"].get("deletionTimestamp"):
             return JobStep()
-        before = _conditions(job)
+        before = conditions.of(job)
         mine = owned(pods, job["metadata"].get("uid", ""))
         if conditions.end(before):
             return cleanup.after_end(job, mine, services, now)
@@ -176,7 +177,7 @@ class TrainingKind(ABC):
             resumed = (f"{kind}Resumed", f"{kind} {name} is resumed.")
             after = conditions.put(after, conditions.SUSPENDED, False, *resumed, now)
             notices += (("Normal", *resumed),)
-        start = conditions.seconds(fields.dig(job, "status", "startTime"))
+        start = times.parse(fields.dig(job, "status", "startTime"))
         if start is None and any(pod.spec.node_name for _, pod in roll.present):
             start = float(int(now))
         limit = parsed.policy.deadline
@@ -201,8 +202,8 @@ class TrainingKind(ABC):
         status = {
             "conditions": after,
             "replicaStatuses": self._replica_statuses(parsed, tallies),
-            **({"startTime": conditions.stamp(start)} if start is not None else {}),
-            **({"completionTime": conditions.stamp(now)} if outcome else {}),
+            **({"startTime": times.rfc3339(start)} if start is not None else {}),
+            **({"completionTime": times.rfc3339(now)} if outcome else {}),
         }
         written = _status(job, status, now)
         if outcome:
@@ -294,17 +295,11 @@ class TrainingKind(ABC):
         }
 
 
-def _conditions(job: Manifest) -> Conditions:
-    found = fields.dig(job, "status", "conditions")
-    return found if isinstance(found, list) else []
-
-
 def _status(job: Manifest, wanted: Manifest, now: float) -> Manifest | None:
     """``wanted`` with the time of this pass, or None if the job says so already."""
-    current = job.get("status") or {}
-    if all(current.get(key) == value for key, value in wanted.items()):
+    if all(fields.dig(job, "status", key) == value for key, value in wanted.items()):
         return None
-    return {**wanted, "lastReconcileTime": conditions.stamp(now)}
+    return {**wanted, "lastReconcileTime": times.rfc3339(now)}
 
 
 def _remembered(job: TrainingJob, roll: RollCall) -> dict[str, str] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from extender.jobs.conditions import stamp
+from extender.core.times import rfc3339
 from tests.jobs.builders import KIND, NOW, job, pod, role, run, settled, state, written
 
 ALL = [pod("ddp-master-0"), pod("ddp-worker-0"), pod("ddp-worker-1")]
 
 
 def at(seconds):
-    return stamp(NOW + seconds)
+    return rfc3339(NOW + seconds)
 
 
 def test_the_clock_starts_with_the_first_bound_pod():
