@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 
 from msgspec import ValidationError, convert, json
 
@@ -12,24 +12,25 @@ from extender.core.creating import dress
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Gang, Member, Slot
-from extender.core.identity import GroupKey
+from extender.core.identity import REPLICA_INDEX_LABEL, GroupKey
+from extender.core.ingest import PLAN_ANNOTATION
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, shape_of
-from extender.core.state import Job, State
+from extender.core.state import Admission, Job, State
 
 #: How long a refused dry run is believed (quota may have been freed since).
 ADMISSION_SECONDS = 10.0
 
 
-def admit(s: State, gang: Gang, job: Job) -> None:
+def admit(s: State, gang: Gang, job: Job, now: float) -> None:
     """Find out what the API server makes of each role's pods before they are planned."""
     by_role: dict[str, PodShape | Refusal | None] = {}
     for slot in gang.unplaced():
         if slot.state != Member.WANTED or slot.shape is not None or slot.fault is not None:
             continue
         if slot.task not in by_role:
-            by_role[slot.task] = _admit(s, gang, job, slot)
+            by_role[slot.task] = _admit(s, gang, job, slot, now)
         found = by_role[slot.task]
         if isinstance(found, Refusal):
             slot.fault = found
@@ -38,30 +39,52 @@ def admit(s: State, gang: Gang, job: Job) -> None:
         gang.dirty = gang.dirty or found is not None
 
 
-def _admit(s: State, gang: Gang, job: Job, slot: Slot) -> PodShape | Refusal | None:
+def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape | Refusal | None:
     """The shape that a role's pods will have, as one of them is admitted; None until it is known."""
     assert slot.replica is not None
     body = dress(s, gang, s.kinds[job.resource].pod(job.raw, slot.replica), "")
-    mark = (slot.task, _fingerprint(body))
+    form = _form(body, job.name)
+    mark = (slot.task, form)
+    if mark not in job.admitted:
+        asked = s.admissions.get((job.namespace, form))
+        if asked is not None and asked.answer is not None and now - asked.at < ADMISSION_SECONDS:
+            _learn(s, job, mark, asked)
+        elif asked is not None and asked.answer is None:
+            asked.waiting[job.uid] = mark
+        else:
+            _ask(s, job, mark, body, slot.name)
     known = job.admitted.get(mark)
-    if known is not None:
-        return _shape(s, gang, known)
-    if ("dryrun", mark[1]) in job.in_flight:
-        return None
-    job.in_flight.add(("dryrun", mark[1]))
+    return None if known is None else _shape(s, gang, known)
+
+
+def _ask(s: State, job: Job, mark: tuple[str, str], body: Manifest, name: str) -> None:
+    """Ask once for all jobs of the namespace whose pods have this form."""
+    key = (job.namespace, mark[1])
+    asked = s.admissions[key] = Admission(waiting={job.uid: mark})
 
     def then(done: Done, at: float) -> None:
-        job.in_flight.discard(("dryrun", mark[1]))
-        job.admitted[mark] = _admitted(slot.name, done)
-        if not done.ok:
-            s.send(c.WakeAt(at + ADMISSION_SECONDS))
-            job.recheck[mark] = at + ADMISSION_SECONDS
-        gang.dirty = job.dirty = True
-        job.rest_until = at
+        asked.at, asked.answer = at, _admitted(name, done)
+        for uid, wanted in asked.waiting.items():
+            waits = s.jobs_by_uid.get(uid)
+            if waits is not None:
+                _learn(s, waits, wanted, asked)
+                waits.dirty, waits.rest_until = True, at
+        asked.waiting.clear()
+        for old in [
+            k for k, a in s.admissions.items() if at - a.at >= ADMISSION_SECONDS and a.answer
+        ]:
+            del s.admissions[old]
 
-    id_ = s.next_id(then)
-    s.send(c.Create(id_, c.Lane.PLAN, PODS, job.namespace, body, dry_run=True))
-    return None
+    s.send(c.Create(s.next_id(then), c.Lane.PLAN, PODS, job.namespace, body, dry_run=True))
+
+
+def _learn(s: State, job: Job, mark: tuple[str, str], asked: Admission) -> None:
+    """Tell a job; a refusal is believed for a while only."""
+    assert asked.answer is not None
+    job.admitted[mark] = asked.answer
+    if isinstance(asked.answer, Refusal):
+        job.recheck[mark] = asked.at + ADMISSION_SECONDS
+        s.send(c.WakeAt(job.recheck[mark]))
 
 
 def _admitted(name: str, done: Done) -> Pod | Refusal:
@@ -100,10 +123,23 @@ def recheck(s: State, job: Job, now: float) -> None:
         job.dirty = True
 
 
-def _fingerprint(body: Manifest) -> str:
-    """Equal for the replicas of one role: all but names, indices and environment values."""
+def _form(body: Manifest, job: str) -> str:
+    """Equal for pods that differ in nothing that admission looks at: in what names the job or the
+    replica (names, such labels, environment values) alone.
+    """
     spec = {k: v for k, v in body["spec"].items() if k not in ("hostname", "subdomain")}
     spec["containers"] = [
         {k: v for k, v in box.items() if k != "env"} for box in spec.get("containers", ())
     ]
-    return f"{zlib.crc32(json.encode(spec, order='deterministic')):08x}"
+    labels = {
+        name: value
+        for name, value in (body["metadata"].get("labels") or {}).items()
+        if value != job and name != REPLICA_INDEX_LABEL
+    }
+    annotations = {
+        name: value
+        for name, value in (body["metadata"].get("annotations") or {}).items()
+        if value != job and name != PLAN_ANNOTATION
+    }
+    form = json.encode([spec, labels, annotations], order="deterministic")
+    return hashlib.blake2b(form, digest_size=16).hexdigest()

@@ -6,6 +6,8 @@ already, minMember (and every minTaskMember) is reached.
 
 from __future__ import annotations
 
+import math
+
 from extender.core import attempts, releasing, telling
 from extender.core import commands as c
 from extender.core import events as e
@@ -17,6 +19,8 @@ from extender.core.state import HeldBind, State
 
 #: A Binding that loses its precondition is tried again with the pod's new version this often.
 BIND_TRIES = 8
+#: One that has not come podMaxBackoffSeconds and this after its release is told again (seconds).
+CALL_AFTER = 1.0
 #: A released member that does not come is told again this often, with back-off (about 30 s).
 RELEASE_TRIES = 4
 
@@ -45,6 +49,7 @@ def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
         s.tokens[event.token] = (event.namespace, event.name)
         gang.progress_at = now
         gang.dirty = True
+        came(s, slot, now)
         if gang.arrived_at is None:
             gang.arrived_at = now
         if slot.state != Member.BINDING:
@@ -216,32 +221,54 @@ def settle(s: State, gang: Gang, now: float) -> None:
     if gang.count(Member.WANTED) and any(m.node for m in gang.members.values()):
         # Its pod was lost, or pinned to another node and deleted for that: made again.
         releasing.release(s, gang, now)
-    rules = s.rules
     quiet = now - gang.progress_at
-    if gang.stage == Stage.RELEASED and quiet >= rules.pod_max_backoff + rules.arrival_slack:
-        on_way = _on_way(gang)
-        if on_way or gang.count(Member.ARRIVED):
-            for slot in on_way:
-                _unheard(s, slot, now)
-            why = f"{len(on_way)} of its pods did not reach the barrier"
-            attempts.abort(s, gang, why, now)
-            return
-    if quiet >= rules.pod_max_backoff + 1.0:
+    if gang.stage == Stage.RELEASED and _missed(s, gang, quiet, now):
+        return
+    if quiet >= s.rules.pod_max_backoff + CALL_AFTER:
         _call_again(s, gang, now)
-    if gang.count(Member.RELEASED):
-        s.send(c.WakeAt(now + rules.pod_max_backoff + 1.0))
+    if gang.count(Member.RELEASED) or gang.stage == Stage.RELEASED:
+        s.look(gang, max(gang.progress_at + s.rules.pod_max_backoff, now) + CALL_AFTER)
     _partial(s, gang, now)
+
+
+def _missed(s: State, gang: Gang, quiet: float, now: float) -> bool:
+    """Give the attempt up if kube-scheduler does not come for all of it; whether it was."""
+    patience = s.rules.pod_max_backoff + s.rules.arrival_slack
+    if quiet < patience:
+        return False
+    on_way = _on_way(gang)
+    late = [slot for slot in on_way if not _in_line(s, slot, now, patience)]
+    if not late and (on_way or not gang.count(Member.ARRIVED)):
+        return False
+    for slot in late:
+        _unheard(s, slot, now)
+    attempts.abort(s, gang, f"{len(late)} of its pods did not reach the barrier", now)
+    return True
 
 
 def _on_way(gang: Gang) -> list[Slot]:
     return [m for m in gang.members.values() if m.state == Member.RELEASED]
 
 
+def came(s: State, slot: Slot, now: float) -> None:
+    """kube-scheduler came for a released member; one that was called again stands further back."""
+    released_at = slot.released_at if not slot.tries else -math.inf
+    s.line.came(_priority(slot), released_at, now)
+
+
+def _in_line(s: State, slot: Slot, now: float, patience: float) -> bool:
+    return s.line.holds(_priority(slot), slot.released_at, now, patience)
+
+
+def _priority(slot: Slot) -> int:
+    return slot.shape.priority if slot.shape is not None else 0
+
+
 def _call_again(s: State, gang: Gang, now: float) -> None:
     """Tell members again that were released and do not come, or give up what they hold."""
     for slot in _on_way(gang) if gang.count(Member.RELEASED) else ():
-        wait = min(s.rules.pod_max_backoff * 2.0**slot.tries, 60.0) + 1.0
-        if now - slot.released_at < wait:
+        wait = min(s.rules.pod_max_backoff * 2.0**slot.tries, 60.0) + CALL_AFTER
+        if now - slot.released_at < wait or _in_line(s, slot, now, wait):
             continue
         if slot.tries < RELEASE_TRIES:
             telling.again(s, gang, slot, now)
@@ -282,7 +309,7 @@ def _partial(s: State, gang: Gang, now: float) -> None:
     if gang.partial_since is None:
         gang.partial_since = now
     if now - gang.partial_since < s.rules.plan_deadline:
-        s.send(c.WakeAt(gang.partial_since + s.rules.plan_deadline))
+        s.look(gang, gang.partial_since + s.rules.plan_deadline)
         return
     bound = [m for m in gang.members.values() if m.state == Member.BOUND]
     removable = bool(bound) and all(m.remade or gang.may_delete for m in bound)

@@ -24,7 +24,7 @@ from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
-from extender.core.gang import Gang, Member, Stage
+from extender.core.gang import UNPLACED, Gang, Stage
 from extender.core.identity import GroupKey
 from extender.core.planner import OF_ROOM
 from extender.core.reasons import Code, Refusal, refuse
@@ -34,8 +34,6 @@ from extender.core.state import Job, Rules, State
 
 #: How long an object is left alone whose handling has failed by a fault of Muster's own (seconds).
 ASIDE_SECONDS = 30.0
-#: Between two looks at a gang to which nothing happens: what time does to it is a matter of seconds.
-LOOK_SECONDS = 0.05
 #: Two times closer than this are one (seconds): the loop's timers are this exact, floats are not.
 _SAME = 1e-3
 
@@ -84,15 +82,20 @@ def _take_back(s: State, now: float) -> None:
 
 
 def _step(s: State, now: float) -> None:
-    for job in list(s.jobs.values()):
+    awake = [
+        job
+        for job in s.jobs.values()
+        if job.recheck or job.dirty or (job.wake_at is not None and job.wake_at <= now)
+    ]
+    for job in awake:
         if s.turn_of(job.uid):
             _job(s, job, now)
     s.at = None
     _evidence(s, now)
     _time(s, now)
     placing.plan_pass(s, now)
-    for gang in s.gangs.values():
-        if (not gang.look_at or gang.dirty) and s.turn_of(gang.key):
+    for gang in [gang for gang in s.gangs.values() if gang.due or gang.dirty]:
+        if s.turn_of(gang.key):
             placing.keep_whole(s, gang, now)
     s.at = None
     plain.binds(s, now)
@@ -105,10 +108,16 @@ def _step(s: State, now: float) -> None:
 
 def _time(s: State, now: float) -> None:
     """What rows that changed, and time, do to gangs."""
-    for gang in _awake(s, now):
+    time = now + _SAME
+    awake = [
+        gang
+        for gang in s.gangs.values()
+        if gang.dirty or gang.look_at <= time or (s.touched and _holds_places(gang))
+    ]
+    for gang in awake:
         if not s.turn_of(gang.key):
             continue
-        gang.look_at = 0.0
+        gang.look_at, gang.due = math.inf, True
         if gang.dirty:
             gang.dirty = False
             gang.refused_at = -1
@@ -121,47 +130,22 @@ def _time(s: State, now: float) -> None:
 
 def _answers(s: State, now: float) -> None:
     """Barriers, and what is said of gangs; those that nobody names any more are forgotten."""
-    for gang in list(s.gangs.values()):
-        due = not gang.look_at or gang.dirty or gang.refused_at == -1
-        left = not gang.members and not gang.foreign and not gang.uid
-        if not (due or left) or not s.turn_of(gang.key):
+    for gang in [gang for gang in s.gangs.values() if gang.due or gang.dirty]:
+        if not s.turn_of(gang.key):
             continue
-        if due:
-            gang.look_at = (now // LOOK_SECONDS + 1) * LOOK_SECONDS
-            committing.barrier(s, gang, now)
-            _waiting(s, gang, now)
-            reporting.report(s, gang, now)
-            reporting.orphan_notices(s, gang)
+        gang.due = False
+        committing.barrier(s, gang, now)
+        _waiting(s, gang, now)
+        reporting.report(s, gang, now)
+        reporting.orphan_notices(s, gang)
         if not gang.members and not gang.foreign and not gang.uid:
             s.gangs.pop(gang.key, None)
-
-
-def _awake(s: State, now: float) -> list[Gang]:
-    """Gangs to which something happened, and those that only time changes, but not every step.
-
-    Those are due at the same instants, so that none is passed over when another is looked at:
-    a gang that was would ask for a step of its own, and with it pass over the other, for ever.
-    """
-    awake: list[Gang] = []
-    later: list[Gang] = []
-    for gang in s.gangs.values():
-        if gang.dirty or (s.touched and _concerned(gang)):
-            awake.append(gang)
-        elif _concerned(gang):
-            (awake if gang.look_at <= now + _SAME else later).append(gang)
-    if later:
-        s.send(c.WakeAt(min(gang.look_at for gang in later)))
-    return awake
 
 
 def _job(s: State, job: Job, now: float) -> None:
     if job.recheck:
         admission.recheck(s, job, now)
-    if not job.dirty and (job.wake_at is None or job.wake_at > now):
-        return
-    if job.rest_until > now:
-        s.send(c.WakeAt(job.rest_until))
-    else:
+    if job.rest_until <= now and (job.dirty or (job.wake_at is not None and job.wake_at <= now)):
         jobsync.reconcile(s, job, now)
 
 
@@ -174,22 +158,17 @@ def _evidence(s: State, now: float) -> None:
         s.send(c.WakeAt(end))
 
 
-def _concerned(gang: Gang) -> bool:
-    """Something happened to it, or time may do something to it."""
-    return (
-        gang.dirty
-        or gang.stage != Stage.WAITING
-        or gang.waiting_since is not None
-        or gang.partial_since is not None
-        or gang.report_again_at is not None
-        or gang.strays_at is not None
-        or gang.count(Member.RELEASED) > 0
-    )
+def _holds_places(gang: Gang) -> bool:
+    """Members that are not bound may have a node, which may have changed."""
+    return gang.stage != Stage.WAITING or gang.count(*UNPLACED) > 0
 
 
 def _record(s: State, gang: Gang, now: float) -> None:
     """Make a record for a group that only labels or annotations name."""
-    if gang.uid or gang.claim is None or not gang.members or now < gang.record_again_at:
+    if gang.uid or gang.claim is None or not gang.members:
+        return
+    if now < gang.record_again_at:
+        s.look(gang, gang.record_again_at)
         return
     body = groups.wanted_record(gang.key, gang.claim)
     if isinstance(body, Refusal):
@@ -200,7 +179,7 @@ def _record(s: State, gang: Gang, now: float) -> None:
     def then(done: e.Done, now: float) -> None:
         # One that exists already (409) is shown by the watch, unless it cannot be read.
         gang.record_again_at = now + s.rules.retry_seconds_max
-        s.send(c.WakeAt(gang.record_again_at))
+        s.look(gang, gang.record_again_at)
         if not done.ok and done.code != 409:
             gang.fault = refuse(Code.GROUP_REFUSED, name=str(gang.key), message=done.message)
             gang.dirty = True
@@ -217,11 +196,11 @@ def _waiting(s: State, gang: Gang, now: float) -> None:
     if gang.timeout is not None and not gang.timed_out:
         gang.timed_out = waited >= gang.timeout
         if not gang.timed_out:
-            s.send(c.WakeAt(gang.waiting_since + gang.timeout))
+            s.look(gang, gang.waiting_since + gang.timeout)
     visible = gang.refusal is not None and gang.refusal.code in OF_ROOM
     if gang.job is None or not visible or gang.stage != Stage.WAITING:
         return
     if waited >= s.rules.visible_after:
         creating.make_visible(s, gang, now)
     else:
-        s.send(c.WakeAt(gang.waiting_since + s.rules.visible_after))
+        s.look(gang, gang.waiting_since + s.rules.visible_after)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -165,8 +166,10 @@ class Gang:
     #: It has been whole in this life of its record: from then on losing a member is no rollback.
     was_whole: bool = False
     dirty: bool = True
-    #: When it is looked at next if nothing happens to it; 0: in this step.
-    look_at: float = 0.0
+    #: It is looked at in this step.
+    due: bool = True
+    #: When it is looked at next if nothing happens to it (seconds).
+    look_at: float = math.inf
 
     #: The plan's record in the API: its resourceVersion, "" when there is none.
     record_version: str = ""
@@ -222,7 +225,7 @@ class Gang:
         if runs == (slot.name in self.running):
             return
         (self.running.add if runs else self.running.discard)(slot.name)
-        self.look_at = 0.0
+        self.due = True
 
     def _tell(self, slot: Slot, change: int) -> None:
         self.tally[slot.task, slot.state] += change

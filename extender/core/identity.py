@@ -26,7 +26,7 @@ REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 
 
-class GroupKey(Struct, frozen=True, order=True):
+class GroupKey(Struct, frozen=True, order=True, cache_hash=True):
     """A group's place in the API: its record's kind, namespace and name."""
 
     resource: Resource

@@ -191,7 +191,7 @@ def _update(
     slot.pinned = pinned_node(pod.spec) or ""
     slot.nominated = pod.status.nominated_node_name
     if slot.nominated and slot.state == Member.HELD and gang.strays_at is None:
-        gang.strays_at = 0.0
+        gang.strays_at = gang.look_at = 0.0
     slot.complaint = complaint(pod.status)
     slot.gated = GATE in gates
     slot.foreign_gates = any(gate != GATE for gate in gates)

@@ -103,6 +103,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     pods = [job.pods[name] for name in sorted(job.pods)]
     if len(pods) > SMALL_JOB:
         job.rest_until = now + min(len(pods) * REST_PER_POD, REST_MOST)
+        s.send(c.WakeAt(job.rest_until))
     coming = (name for verb, name in job.in_flight if verb == "service")
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
@@ -131,7 +132,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     if gang is not None:
         _want(s, gang, step.wanted)
         if gang.count(Member.WANTED):
-            admission.admit(s, gang, job)
+            admission.admit(s, gang, job, now)
 
 
 def _writes(s: State, job: Job, step: JobStep) -> None:

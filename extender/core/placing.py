@@ -34,8 +34,14 @@ class Ask:
 
 def plan_pass(s: State, now: float) -> None:
     """Plan every gang that waits and may now fit, in order."""
+    unchanged = s.cluster.capacity_generation
     waiting = [
-        gang for gang in s.gangs.values() if s.turn_of(gang.key) and _wants_planning(s, gang, now)
+        gang
+        for gang in s.gangs.values()
+        if gang.refused_at != unchanged
+        and (gang.maybe_loose or not gang.members)
+        and s.turn_of(gang.key)
+        and _wants_planning(s, gang, now)
     ]
     s.at = None
     if not waiting:
@@ -123,13 +129,9 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
 def _wants_planning(s: State, gang: Gang, now: float) -> bool:
     if gang.stage == Stage.WRITING or now < gang.not_before or gang.record_in_flight:
         return False
-    if gang.refused_at == s.cluster.capacity_generation:
-        return False
     if not gang.members:
         # What is said of a gang that was emptied does not change with the cluster.
         return gang.refused_at == -1 and not gang.foreign
-    if not gang.maybe_loose:
-        return False
     unplaced = [m for m in gang.members.values() if m.state in UNPLACED and not m.deleting]
     loose = [slot for slot in unplaced if not slot.node]
     gang.maybe_loose = bool(loose)
@@ -300,7 +302,7 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
-    gang.look_at = 0.0
+    gang.due = True
     gang.refusal = attempts.partly(gang, refusal) if refusal and gang.partial else refusal
     if refusal is None or gang.satisfied() or not gang.members:
         gang.waiting_since = None
@@ -310,3 +312,4 @@ def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
         gang.waiting_since = now
     if 0 < gang.placed() < gang.min_member and gang.partial_since is None:
         gang.partial_since = now
+        s.look(gang, now + s.rules.plan_deadline)

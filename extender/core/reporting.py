@@ -64,6 +64,7 @@ def report(s: State, gang: Gang, now: float) -> None:
         return
     if gang.report_again_at is not None:
         if now < gang.report_again_at:
+            s.look(gang, gang.report_again_at)
             return
         gang.report_again_at = None
     phase, conditions = _phase(gang), _conditions(gang, now)
@@ -76,7 +77,7 @@ def report(s: State, gang: Gang, now: float) -> None:
         earliest = max(earliest, gang.reported_at + REPORT_SECONDS)
     if now < earliest:
         gang.report_again_at = earliest
-        s.send(c.WakeAt(earliest))
+        s.look(gang, earliest)
         return
     gang.reported_at = now
     gang.status_in_flight = True
@@ -85,10 +86,12 @@ def report(s: State, gang: Gang, now: float) -> None:
         gang.status_in_flight = False
         if ok:
             gang.phase, gang.conditions, gang.counts = phase, conditions, counts
+            # It may have gone on meanwhile.
+            s.look(gang, at)
         else:
             s.count("status_failures")
             gang.report_again_at = at + REPORT_AGAIN_SECONDS
-            s.send(c.WakeAt(gang.report_again_at))
+            s.look(gang, gang.report_again_at)
 
     _write(s, gang, _status(gang, phase, conditions, counts), written)
     _events(s, gang)

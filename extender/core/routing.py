@@ -96,6 +96,7 @@ def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
         return
     gang, slot = known
     gang.progress_at = now
+    committing.came(s, slot, now)
     if event.planned_offered:
         slot.passed = True
     elif event.full:

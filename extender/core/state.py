@@ -19,6 +19,7 @@ from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep
 from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
+from extender.core.line import Line
 from extender.core.objects import Manifest, OwnerRef, Pod
 from extender.core.reasons import Refusal
 from extender.core.record import PlanRecord
@@ -103,6 +104,17 @@ class Job:
 
 
 @dataclass(slots=True)
+class Admission:
+    """What the API server makes of pods of one form, asked once for all jobs that wait to know."""
+
+    at: float = 0.0
+    #: The pod as admitted, or its refusal; None while it is being asked.
+    answer: Pod | Refusal | None = None
+    #: Uids of the jobs that wait, and what each calls the form.
+    waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class HeldBind:
     """An open /bind request of a pod that is not (yet) a known member."""
 
@@ -143,6 +155,8 @@ class State:
         self.records: dict[tuple[str, str], PlanRecord] = {}
         #: resourceVersion of every GangPlan, be it a plan of Muster's or not.
         self.plan_versions: dict[tuple[str, str], str] = {}
+        #: (namespace, form of a pod) → the last dry run of such a pod.
+        self.admissions: dict[tuple[str, str], Admission] = {}
         self.priority_classes: dict[str, int] = {}
         self.served: dict[Resource, bool] = {}
         #: Group kinds whose CRD has no status subresource.
@@ -163,6 +177,7 @@ class State:
         #: whose handling fails by a fault of Muster's own must not stop the others.
         self.at: GroupKey | str | None = None
         self.aside: dict[GroupKey | str, float] = {}
+        self.line = Line()
         self.synced = False
         #: resourceVersion as of which all pods were told last.
         self.pods_listed = 0
@@ -193,6 +208,11 @@ class State:
         if self.leading or isinstance(command, (c.Answer, c.WakeAt)):
             self._out.append(command)
 
+    def look(self, gang: Gang, at: float) -> None:
+        """Look at a gang at this time, if nothing happens to it before."""
+        gang.look_at = min(gang.look_at, at)
+        self.send(c.WakeAt(at))
+
     def done(self, result: Done, now: float) -> None:
         """Hand a result to whoever waits for it (nobody, if leadership changed meanwhile)."""
         then = self._awaiting.pop(result.id, None)
@@ -202,6 +222,7 @@ class State:
     def forget_commands(self) -> None:
         """Drop every expectation: their results belong to an earlier leadership."""
         self._awaiting.clear()
+        self.admissions.clear()
         self._out = [x for x in self._out if isinstance(x, (c.Answer, c.WakeAt))]
 
     def take(self) -> list[c.Command]:

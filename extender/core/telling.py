@@ -73,7 +73,7 @@ def end_strays(s: State, gang: Gang, now: float) -> None:
             patch_nomination(s, gang, slot)
         gang.strays_at = now + STRAY_SECONDS if strays else None
     if gang.strays_at is not None:
-        s.send(c.WakeAt(gang.strays_at))
+        s.look(gang, gang.strays_at)
 
 
 def on_way(s: State, slot: Slot) -> Member:

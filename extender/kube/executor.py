@@ -40,6 +40,9 @@ from extender.obs.metrics import Metrics
 
 _Key = tuple[str, str, str]
 
+#: Seconds that a Service waits for what is more urgent.
+SERVICE_PATIENCE = 5.0
+
 _log = logger("executor")
 
 
@@ -51,6 +54,8 @@ class _Job(Struct, eq=False):
     order: int
     key: _Key | None
     backoff: Backoff
+    #: When it was handed over.
+    taken: float
     request: Request | None = None
     started: float | None = None
 
@@ -87,7 +92,8 @@ class Executor:
         self._rng = rng
         self._clock = clock
         self._unreserved = max(1, concurrency - concurrency // 4)
-        self._limits = {Lane.BIND: concurrency, Lane.SERVICE: max(1, concurrency // 8)}
+        self._services = max(1, concurrency // 8)
+        self._concurrency = concurrency
         self._patience = patience
         self._events = events
         self._order = 0
@@ -98,6 +104,8 @@ class Executor:
         #: Between two tries.
         self._resting: dict[_Job, asyncio.TimerHandle] = {}
         self._running: dict[asyncio.Task[None], _Job] = {}
+        #: Of those that run, how many are no Services.
+        self._others = 0
         #: Jobs in chains.
         self._behind = 0
         self._open = True
@@ -117,6 +125,7 @@ class Executor:
             self._order,
             order_key(command),
             Backoff(self._rng, first=0.1, most=5.0),
+            self._clock(),
         )
         self._order += 1
         if not self._open:
@@ -154,17 +163,30 @@ class Executor:
         self._pump()
 
     def _pump(self) -> None:
-        """Start what may be started: the last quarter of the slots is for binds, and Services,
-        which nothing waits for, take an eighth.
-        """
+        """Start what may be started: the last quarter of the slots is for binds."""
         while self._ready and not self._abandoned:
-            if len(self._running) >= self._limits.get(self._ready[0].lane, self._unreserved):
+            if len(self._running) >= self._slots(self._ready[0]):
                 break
             job = heapq.heappop(self._ready)
+            self._others += job.lane != Lane.SERVICE
             task = asyncio.get_running_loop().create_task(self._try(job))
             self._running[task] = job
             task.add_done_callback(self._ended)
         self._count()
+
+    def _slots(self, job: _Job) -> int:
+        """How many may be running when a job is started.
+
+        Services, which a pod has no use for before it is ready, take an eighth while nothing else
+        runs; they wait for the rest, but not for ever.
+        """
+        if job.lane == Lane.BIND:
+            return self._concurrency
+        if job.lane != Lane.SERVICE:
+            return self._unreserved
+        if self._clock() - job.taken < SERVICE_PATIENCE and self._others:
+            return 0
+        return self._services
 
     async def _try(self, job: _Job) -> None:
         """One try: then an answer, or a rest and another."""
@@ -219,6 +241,7 @@ class Executor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A try is over. One that was cancelled, or failed by a fault of ours, is answered too."""
         job = self._running.pop(task)
+        self._others -= job.lane != Lane.SERVICE
         if task.cancelled():
             self._finish(job, Reply(0, reason="Cancelled", message="Muster is stopping"))
         elif (error := task.exception()) is not None:
