@@ -6,6 +6,7 @@
     ├── ConfigError        a config file or flag is wrong: file, field, value, what is allowed
     ├── InvalidObject      an API object is wrong: object, field, value, what is allowed
     │   └── QuantityError  a Kubernetes quantity cannot be read or does not fit 63 bits
+    ├── LogError           a recorded log or a snapshot cannot be read
     ├── WireError          a scheduler sent a body that is not what the verb takes
     ├── ApiError           the API server answered with an error (status code and reason)
     │   ├── Gone           410: the watch's resourceVersion is too old, list again
@@ -43,6 +44,10 @@ class InvalidObject(MusterError):
 
 class QuantityError(InvalidObject):
     """A resource quantity that cannot be read, is negative, or does not fit 63 bits."""
+
+
+class LogError(MusterError):
+    """A recorded log or a snapshot cannot be read; the text names the file, the line and why."""
 
 
 class WireError(MusterError):

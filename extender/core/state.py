@@ -219,6 +219,11 @@ class State:
         if then is not None:
             then(result, now)
 
+    @property
+    def unanswered(self) -> int:
+        """Commands whose results somebody waits for."""
+        return len(self._awaiting)
+
     def forget_commands(self) -> None:
         """Drop every expectation: their results belong to an earlier leadership."""
         self._awaiting.clear()
