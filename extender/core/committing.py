@@ -212,6 +212,7 @@ def _stale(slot: Slot, done: Done) -> str | None:
 def settle(s: State, gang: Gang, now: float) -> None:
     """Let time do its part: tell released members again, give up, roll back."""
     if gang.stage == Stage.WRITING:
+        releasing.write_again(s, gang, now)
         return
     telling.end_strays(s, gang, now)
     if gang.satisfied() and (gang.stage != Stage.WAITING or not gang.was_whole):

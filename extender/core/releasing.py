@@ -76,8 +76,7 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         meta: dict[str, Any] = (done.object or {}).get("metadata", {})
         gang.record_version = meta.get("resourceVersion", "")
         if state == PLANNED and gang.stage == Stage.WRITING:
-            started = gang.placed() or any(m.state == Member.BINDING for m in gang.members.values())
-            gang.stage = Stage.COMMITTING if started else Stage.RELEASED
+            gang.stage = Stage.COMMITTING if _started(gang) else Stage.RELEASED
             # However long the write took (or the old leader has been gone), they come from now on.
             gang.progress_at = now
             release(s, gang, now)
@@ -86,9 +85,25 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         # Gone or changed by somebody else: the watch tells its true version; write it anew.
         known = s.plan_versions.get((gang.key.namespace, record_name(gang.key)), "")
         gang.record_version = known if done.code == 409 else ""
+        if state == PLANNED and _started(gang) and gang.stage == Stage.WRITING:
+            # What is bound waits for the rest, whose places nobody else may get: written again soon.
+            gang.not_before = now + s.rules.retry_seconds
+            s.send(c.WakeAt(gang.not_before))
+            return
     if state == PLANNED:
         why = f"its plan could not be written: {done.code} {done.message}"
         attempts.abort(s, gang, why, now)
+
+
+def write_again(s: State, gang: Gang, now: float) -> None:
+    """Write the plan of a gang that is bound in part, and whose record had changed, once more."""
+    if gang.stage == Stage.WRITING and not gang.record_in_flight and now >= gang.not_before:
+        write(s, gang, PLANNED)
+
+
+def _started(gang: Gang) -> bool:
+    """Some of it is bound, or on its way."""
+    return bool(gang.placed()) or gang.count(Member.BINDING) > 0
 
 
 def release(s: State, gang: Gang, now: float) -> None:
