@@ -69,7 +69,7 @@ class Loop:
         self._wishes: set[float] = set()
         self._verified_at = 0.0
         self._counted: dict[str, int] = {}
-        self._placements = Placements()
+        self._placements = Placements(metrics)
 
     def connect(
         self,
@@ -110,6 +110,7 @@ class Loop:
         if not self._guarded(lambda: self._decide(now)):
             self._set_aside(now)
         self._observe(now)
+        self._metrics.turn_seconds.observe(max(0.0, self._clock() - now))
 
     def _decide(self, now: float) -> None:
         state, began = self.coordinator.state, self._clock()
@@ -176,9 +177,16 @@ class Loop:
         self._placements.look(state, now)
         self._metrics.queue_length.set(len(self._queue))
         self._metrics.evidence.set(len(state.evidence))
-        for seconds in state.barriers:
-            self._metrics.barrier_seconds.observe(max(0.0, seconds))
-        state.barriers.clear()
+        for told, histogram in (
+            (state.barriers, self._metrics.barrier_seconds),
+            (state.holds, self._metrics.hold_seconds),
+        ):
+            for seconds in told:
+                histogram.observe(max(0.0, seconds))
+            told.clear()
+        for code, value in state.refusals.items():
+            self._metrics.refusals.labels(str(code)).inc(value)
+        state.refusals.clear()
         for what, value in state.counters.items():
             if new := value - self._counted.get(what, 0):
                 self._metrics.core.labels(what).inc(new)

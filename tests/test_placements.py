@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from extender.core import commands as c
+from extender.obs.metrics import Metrics
 from extender.obs.placements import Placements
 from tests.core import machine_stories as do
 from tests.core.machine import Machine
@@ -18,7 +19,7 @@ Line = dict[str, Any]
 @pytest.fixture
 def machine(monkeypatch) -> Machine:
     """A machine whose first replica's commands and state a Placements follows."""
-    m, placements = Machine(), Placements()
+    m, placements = Machine(), Placements(Metrics())
     (replica,) = m.replicas
     take, turn = replica._take, replica.turn
 

@@ -102,6 +102,10 @@ class StateView:
         """How many gangs are in each phase."""
         return inspecting.phases(self._s)
 
+    def waiting(self) -> tuple[dict[str, int], float]:
+        """Gangs that wait by reason, and since when the first does."""
+        return inspecting.waiting(self._s)
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
         return inspecting.plans(self._s)

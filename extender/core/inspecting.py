@@ -39,6 +39,13 @@ def phases(s: State) -> dict[str, int]:
     return {each: told[each] for each in PHASES}
 
 
+def waiting(s: State) -> tuple[dict[str, int], float]:
+    """Gangs that wait by the code of their reason, and since when the first does (0: none)."""
+    found = [gang for gang in s.gangs.values() if gang.waiting_since is not None]
+    codes = Counter(str(gang.refusal.code) for gang in found if gang.refusal is not None)
+    return dict(codes), min((gang.waiting_since or 0.0 for gang in found), default=0.0)
+
+
 def reasons(refusal: Refusal | None) -> list[Manifest]:
     """Code, words and node count of each reason, the headline first."""
     if refusal is None:

@@ -303,7 +303,12 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
     gang.due = True
+    before = gang.refusal
     gang.refusal = attempts.partly(gang, refusal) if refusal and gang.partial else refusal
+    if gang.refusal is not None and (before is None or before.code != gang.refusal.code):
+        s.refusals[gang.refusal.code] += 1
+    if gang.stage == Stage.WRITING:
+        s.holds.append(0.0 if gang.waiting_since is None else now - gang.waiting_since)
     if refusal is None or gang.satisfied() or not gang.members:
         gang.waiting_since = None
         gang.timed_out = False

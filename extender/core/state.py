@@ -6,6 +6,7 @@ committing, jobsync, reporting) are the steps of that loop: functions of (state,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
 from extender.core.line import Line
 from extender.core.objects import Manifest, OwnerRef, Pod
-from extender.core.reasons import Refusal
+from extender.core.reasons import Code, Refusal
 from extender.core.record import PlanRecord
 from extender.core.session import Session
 from extender.core.shape import PodShape
@@ -186,6 +187,10 @@ class State:
         self.counters: dict[str, int] = {}
         #: Seconds that barriers took, from first arrival to commit; taken by the loop.
         self.barriers: list[float] = []
+        #: Seconds that gangs waited for the plan that they now have; taken by the loop.
+        self.holds: list[float] = []
+        #: How often a gang came to be refused for a reason.
+        self.refusals: Counter[Code] = Counter()
         self._out: list[c.Command] = []
         self._next_id = 0
         self._awaiting: dict[int, Then] = {}

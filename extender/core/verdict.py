@@ -64,6 +64,9 @@ class View(Protocol):
     def phases(self) -> Mapping[str, int]:
         """How many gangs are in each phase, for the metrics."""
 
+    def waiting(self) -> tuple[Mapping[str, int], float]:
+        """How many gangs wait by reason code; seconds since 1970 at which the first began (0: none)."""
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
 

@@ -53,8 +53,16 @@ async def readyz(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """Prometheus text format."""
     told = request.app[METRICS]
-    for phase, count in request.app[VIEW].phases().items():
+    view = request.app[VIEW]
+    for phase, count in view.phases().items():
         told.gangs.labels(phase).set(count)
+    reasons, since = view.waiting()
+    # Reasons that no gang has any more are gone, not the last that was said of them.
+    told.gangs_waiting.clear()
+    for reason, count in reasons.items():
+        told.gangs_waiting.labels(reason).set(count)
+    told.waiting_since.set(since)
+    told.ready.set(view.ready())
     body = told.render()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 

@@ -189,7 +189,9 @@ class ApiClient:
         }
         limits = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout, sock_read=idle)
         try:
+            began = self._clock()
             async with await self._open("GET", resource.path(), query, None, JSON, limits) as got:
+                self._count("watch", got.status, began)
                 if got.status != 200:
                     refusal = reply_of(got, await got.read())
                     if refusal.code == 401:
@@ -213,11 +215,18 @@ class ApiClient:
         timeout: float | None,  # noqa: ASYNC109 (handed to aiohttp, which also closes the connection)
     ) -> Reply:
         limits = aiohttp.ClientTimeout(total=timeout if timeout is not None else self._timeout)
+        began = self._clock()
         try:
             async with await self._open(method, path, query, body, content_type, limits) as got:
-                return reply_of(got, await got.read())
+                reply = reply_of(got, await got.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Reply(0, reason="Unreachable", message=_words(error))
+            reply = Reply(0, reason="Unreachable", message=_words(error))
+        self._count(method.lower(), reply.code, began)
+        return reply
+
+    def _count(self, verb: str, code: int, began: float) -> None:
+        self._metrics.api_requests.labels(verb, str(code)).inc()
+        self._metrics.api_seconds.labels(verb).observe(self._clock() - began)
 
     async def _open(
         self,

@@ -5,7 +5,14 @@ A :class:`Metrics` owns its registry, so that a process (or a test) may hold sev
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 #: Content-Type of :meth:`Metrics.render`.
@@ -13,6 +20,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 #: Seconds. /filter must answer in milliseconds; /bind may be held for minutes.
 _FAST = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+#: Seconds that a gang may wait for its turn: hours are nothing unusual.
+_LONG = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 _SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -21,6 +30,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        # process_*: memory, CPU seconds, open files.
+        ProcessCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"muster_{name}", text, labels, registry=registry)
@@ -53,6 +64,14 @@ class Metrics:
         self.lists = counter("lists", "Complete lists.", "kind")
         self.token_reloads = counter("credential_reloads", "Credentials read again.", "result")
 
+        #: verb: get, post, put, patch, delete, watch. code: the HTTP status, 0 for no answer.
+        self.api_requests = counter(
+            "api_requests", "Requests to the API server, watches begun included.", "verb", "code"
+        )
+        self.api_seconds = seconds(
+            "api_request", "Time to the whole answer, of a watch to its head.", _SLOW, "verb"
+        )
+
         #: kind: Bind, Create, Patch, Delete. result: ok, refused, unknown, not_leader.
         self.commands = counter("commands", "Commands carried out.", "kind", "result")
         #: code: the HTTP status that was retried, 0 for no answer.
@@ -72,9 +91,27 @@ class Metrics:
         self.lease_renewals = counter("lease_renewals", "Tries to renew the Lease.", "result")
 
         # The loop.
+        self.ready = gauge("ready", "1 once caches are synced and kernels compiled.")
+        self.turn_seconds = seconds(
+            "turn", "Time of one turn of the loop: /filter is not answered meanwhile.", _FAST
+        )
         self.queue_length = gauge("queue_length", "Events that the loop has not applied yet.")
         #: phase: as `muster explain` says it.
         self.gangs = gauge("gangs", "Gangs by phase.", "phase")
+        #: reason: the code of reasons.py that a gang says; only gangs that wait.
+        self.gangs_waiting = gauge("gangs_waiting", "Gangs that wait, by reason.", "reason")
+        self.waiting_since = gauge(
+            "oldest_waiting_timestamp_seconds",
+            "Since when the gang waits that has waited longest (seconds since 1970); 0: none does.",
+        )
+        #: reason: as above; counted when a gang is refused for another reason than before.
+        self.refusals = counter("refusals", "Plans that were refused, by reason.", "reason")
+        self.hold_seconds = seconds(
+            "hold", "Time that a gang waited for its plan, from its first refusal.", _LONG
+        )
+        self.placement_seconds = seconds(
+            "placement", "Time from a gang's plan to its being bound whole.", _SLOW
+        )
         #: what: plans, rollbacks, evidence, replanned_members, bind_retries and the like.
         self.core = counter("core", "What the core counted.", "what")
         self.plan_seconds = seconds(

@@ -13,6 +13,7 @@ from extender.core.identity import GroupKey
 from extender.core.record import PLANNED
 from extender.core.state import State
 from extender.obs.log import logger
+from extender.obs.metrics import Metrics
 
 _KINDS = {each.api_version: each for each in (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS)}
 
@@ -22,7 +23,8 @@ _log = logger("placements")
 class Placements:
     """The gangs under way: by their key, the attempt and when it began (seconds)."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._under_way: dict[GroupKey, tuple[int, float]] = {}
 
     def sent(self, command: Command, now: float) -> None:
@@ -48,6 +50,8 @@ class Placements:
             if gang is not None and gang.stage != Stage.WAITING:
                 continue
             del self._under_way[key]
+            if gang is not None and gang.satisfied():
+                self._metrics.placement_seconds.observe(max(0.0, now - began))
             if gang is not None:
                 _tell(gang, attempt, now - began)
 

@@ -26,6 +26,8 @@ class ScriptedView:
 
     leading: bool = True
     synced: bool = True
+    #: Why its two gangs wait.
+    reason: str = "NotEnoughRoom"
     on_filter: Callable[[Pod, Sequence[str]], FilterAnswer] = lambda _, names: FilterAnswer(names)
     on_prioritize: Callable[[Pod, Sequence[str]], Sequence[int]] = lambda _, names: [0] * len(names)
     on_preempt: Callable[[Pod, Any], Mapping[str, Sequence[str]]] = lambda _, victims: victims
@@ -67,6 +69,9 @@ class ScriptedView:
 
     def phases(self) -> dict[str, int]:
         return {"Waiting": 2, "Running": 0}
+
+    def waiting(self) -> tuple[dict[str, int], float]:
+        return {self.reason: 2}, 1234.5
 
     def plans(self) -> list[dict[str, Any]]:
         return [{"attempt": 1}]

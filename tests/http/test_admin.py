@@ -53,6 +53,18 @@ async def test_metrics_count_what_was_answered(service):
     assert 'muster_verb_seconds_count{verb="filter"} 1.0' in text
 
 
+async def test_a_reason_that_no_gang_has_any_more_is_not_told(service):
+    _, text = await get(service, "/metrics")
+    assert 'muster_gangs_waiting{reason="NotEnoughRoom"} 2.0' in text
+    assert "muster_oldest_waiting_timestamp_seconds 1234.5" in text
+    assert "muster_ready 1.0" in text
+    service.view.reason, service.view.synced = "NeverFits", False
+    _, text = await get(service, "/metrics")
+    assert 'muster_gangs_waiting{reason="NeverFits"} 2.0' in text
+    assert "NotEnoughRoom" not in text
+    assert "muster_ready 0.0" in text
+
+
 async def test_metrics_count_gangs_as_they_are_when_asked(service):
     _, text = await get(service, "/metrics")
     assert 'muster_gangs{phase="Waiting"} 2.0' in text
