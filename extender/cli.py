@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from extender import __version__
-from extender.commands import check, demo, explain, serve, simulate
+from extender.commands import check, demo, explain, replay, serve, simulate
 
 COMMANDS = {
     "serve": serve,
@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": explain,
     "check": check,
     "simulate": simulate,
+    "replay": replay,
 }
 
 

@@ -10,15 +10,17 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from extender.core.commands import Answer, Bind, Create, Delete, Notice, Patch, WakeAt
+from extender.core.commands import Answer, Bind, Command, Create, Delete, Notice, Patch, WakeAt
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvariantViolated
 from extender.core.events import Event, Tick
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 from extender.obs.placements import Placements
+from extender.obs.recorder import Recorder
 
 #: Events applied before the core decides and the event loop may serve others.
 BATCH = 256
@@ -49,11 +51,13 @@ class Loop:
         metrics: Metrics,
         *,
         clock: Callable[[], float],
+        recorder: Recorder | None = None,
     ) -> None:
-        """``clock``: seconds since the epoch."""
+        """``clock``: seconds since the epoch. ``recorder`` is told of every turn."""
         self.coordinator = coordinator
         self.faults = 0
         self._metrics = metrics
+        self._recorder = recorder
         self._clock = clock
         self._answer: Callable[[int, str], object] = lambda token, error: None
         self._submit: Callable[[Bind | Create | Patch | Delete | Notice], None] = lambda command: (
@@ -101,21 +105,22 @@ class Loop:
     def turn(self) -> None:
         """One batch and one decision."""
         now = self._now = max(self._now, self._clock())
-        for _ in range(min(BATCH, len(self._queue))):
-            self._guarded(lambda: self.coordinator.apply(self._queue.popleft(), now))
+        events = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        for event in events:
+            self._guarded(partial(self.coordinator.apply, event, now))
         if not self._queue:
             self._something.clear()
         if len(self._queue) < CROWDED:
             self._room.set()
-        if not self._guarded(lambda: self._decide(now)):
+        if not self._guarded(lambda: self._decide(now, events)):
             self._set_aside(now)
         self._observe(now)
         self._metrics.turn_seconds.observe(max(0.0, self._clock() - now))
 
-    def _decide(self, now: float) -> None:
+    def _decide(self, now: float, events: Sequence[Event]) -> None:
         state, began = self.coordinator.state, self._clock()
         plans = state.counters.get("plans", 0)
-        commands = self.coordinator.step(now)
+        commands = self._step(now, events)
         if state.counters.get("plans", 0) != plans:
             self._metrics.plan_seconds.observe(max(0.0, self._clock() - began))
         for command in commands:
@@ -129,6 +134,16 @@ class Loop:
                     self._submit(command)
                 case _:
                     raise InvariantViolated("commands", f"nobody carries out {command!r}")
+
+    def _step(self, now: float, events: Sequence[Event]) -> Sequence[Command]:
+        """The core's decision; a broken one is recorded, too."""
+        commands: Sequence[Command] | None = None
+        try:
+            commands = self.coordinator.step(now)
+            return commands
+        finally:
+            if self._recorder is not None:
+                self._recorder.turn(now, events, commands, self.coordinator.state)
 
     def _set_aside(self, now: float) -> None:
         """What a broken step was at must not break the next one too; that one comes at once."""

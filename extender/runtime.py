@@ -39,7 +39,9 @@ from extender.kube.reflector import Reflectors
 from extender.kube.solo import AlwaysLeader
 from extender.loop import Loop, steady
 from extender.obs.log import logger
+from extender.obs.logfile import header_of
 from extender.obs.metrics import Metrics
+from extender.obs.recorder import recording
 from extender.settings import Settings, Tls
 
 #: Everything that Muster watches.
@@ -107,8 +109,12 @@ async def running(
     where: credentials.Credentials | None = None,
     *,
     rng: random.Random | None = None,
+    record: Path | None = None,
 ) -> AsyncIterator[Service]:
-    """Run the service inside a ``with``: listening, watching and (when it leads) deciding."""
+    """Run the service inside a ``with``: listening, watching and (when it leads) deciding.
+
+    ``record``: a file for what the core is told and answers. Raises OSError if it cannot be written.
+    """
     rng = rng or random.Random()
     m, metrics = settings.muster, Metrics()
     where = where or credentials.find(m.kubeconfig)
@@ -121,7 +127,10 @@ async def running(
         ApiClient(where, metrics, timeout=timeout) as client,
         contextlib.AsyncExitStack() as stack,
     ):
-        loop = Loop(coordinator, metrics, clock=steady(time.time, boottime))
+        recorder = await stack.enter_async_context(
+            recording(record, header_of(settings, rules_of(settings)), metrics)
+        )
+        loop = Loop(coordinator, metrics, clock=steady(time.time, boottime), recorder=recorder)
         bindings = Bindings(loop)
         complaints = Complaints(lambda: client.server)
         elector = _elector(settings, client, loop, metrics, rng, complaints)
@@ -196,13 +205,13 @@ def _settle_memory() -> None:
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
 
 
-async def serve_forever(settings: Settings) -> None:
-    """``muster serve``: run until SIGTERM or SIGINT."""
+async def serve_forever(settings: Settings, record: Path | None = None) -> None:
+    """``muster serve``: run until SIGTERM or SIGINT. ``record``: see :func:`running`."""
     stop = asyncio.Event()
     running_loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         running_loop.add_signal_handler(number, stop.set)
-    async with running(settings):
+    async with running(settings, record=record):
         await stop.wait()
         _log.info("stopping")
 

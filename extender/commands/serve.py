@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
@@ -18,6 +19,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("json", "console"), default="json")
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="info"
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help="write what the core is told and what it answers, for `muster replay`: without secrets,"
+        " in files of 48 MiB or what the cluster's objects need, the last five of them",
     )
     json_flag(parser)
 
@@ -37,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         given = settings.load(args.config)
         log.configure(args.log_format, args.log_level)
-        asyncio.run(runtime.serve_forever(given))
+        asyncio.run(runtime.serve_forever(given, args.record))
     except ConfigError as error:
         say("serve", error)
         return MISUSE

@@ -124,6 +124,9 @@ class Metrics:
         self.invariant_violations = counter(
             "invariant_violations", "Faults that verify() found.", "invariant"
         )
+        self.record_lost = counter(
+            "record_lost_turns", "Turns that the log of `serve --record` lacks."
+        )
 
     def render(self) -> bytes:
         """The text exposition format, of type :data:`CONTENT_TYPE`."""
