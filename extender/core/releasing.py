@@ -88,7 +88,6 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         if state == PLANNED and _started(gang) and gang.stage == Stage.WRITING:
             # What is bound waits for the rest, whose places nobody else may get: written again soon.
             gang.not_before = now + s.rules.retry_seconds
-            s.send(c.WakeAt(gang.not_before))
             return
     if state == PLANNED:
         why = f"its plan could not be written: {done.code} {done.message}"
@@ -97,8 +96,12 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
 
 def write_again(s: State, gang: Gang, now: float) -> None:
     """Write the plan of a gang that is bound in part, and whose record had changed, once more."""
-    if gang.stage == Stage.WRITING and not gang.record_in_flight and now >= gang.not_before:
+    if gang.stage != Stage.WRITING or gang.record_in_flight:
+        return
+    if now >= gang.not_before:
         write(s, gang, PLANNED)
+    else:
+        s.look(gang, gang.not_before)
 
 
 def _started(gang: Gang) -> bool:
