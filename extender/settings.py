@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 import plugins
-from extender.core.errors import ConfigError
+from extender.core.errors import ConfigError, brief
 from extender.core.framework import Plugin
 from extender.core.session import PROTOCOLS, PluginConf, Session
 
@@ -127,8 +127,8 @@ class Muster(_Section):
     def _carries(self) -> Self:
         if self.scheduler_name not in self.scheduler_names:
             raise ValueError(
-                f"schedulerName {self.scheduler_name!r} must be one of schedulerNames"
-                f" ({', '.join(self.scheduler_names)})"
+                f"schedulerName {brief(self.scheduler_name)} must be one of schedulerNames"
+                f" ({', '.join(self.scheduler_names[:_SHOWN])})"
             )
         if self.bind_timeout_seconds <= 2 * self.pod_max_backoff_seconds:
             raise ValueError("bindTimeoutSeconds must be more than twice podMaxBackoffSeconds")
@@ -148,10 +148,10 @@ class PluginOption(BaseModel):
         for key, value in (self.model_extra or {}).items():
             if _function(key) is None:
                 switches = ", ".join(f"enable{name}" for name in PROTOCOLS)
-                raise ValueError(f"no field {key!r}; allowed: name, arguments, {switches}")
+                raise ValueError(f"no field {brief(key)}; allowed: name, arguments, {switches}")
             if not isinstance(value, bool):
                 raise ValueError(  # noqa: TRY004 - pydantic reports ValueError
-                    f"{key}: {value!r} is not allowed: true or false"
+                    f"{key}: {brief(value)} is not allowed: true or false"
                 )
         return self
 
@@ -206,7 +206,7 @@ class Settings(_Section):
         actions = tuple(word.strip() for word in text.split(","))
         for action in actions:
             if action not in ACTIONS:
-                raise ValueError(f"no action {action!r}; allowed: {', '.join(ACTIONS)}")
+                raise ValueError(f"no action {brief(action)}; allowed: {', '.join(ACTIONS)}")
         return actions
 
     def session(self, registry: Mapping[str, type[Plugin]] | None = None) -> Session:
@@ -225,26 +225,39 @@ def build_session(settings: Settings) -> Session:
 def load(path: str | Path) -> Settings:
     """Read a file. Raises ConfigError if it, or a plugin it names, cannot be used."""
     try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = Path(path).read_bytes()
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
+    return parse_text(text, str(path))
+
+
+def parse_text(text: bytes, source: str) -> Settings:
+    """Settings from a file's bytes; ``source`` stands in front of every ConfigError."""
+    try:
+        document = yaml.safe_load(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: cannot be read: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: is nested too deeply") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return parse(document if document is not None else {}, str(path))
+        raise ConfigError(f"{source}: is not YAML: {' '.join(str(error).split())}") from error
+    return parse(document if document is not None else {}, source)
 
 
 def parse(document: Any, source: str) -> Settings:
     """Settings from what the YAML holds; ``source`` stands in front of every ConfigError."""
     if isinstance(document, dict) and document.get("kind"):
-        kind = document["kind"]
+        kind = str(document["kind"])[:80]
         raise ConfigError(
             f"{source}: is a {kind}, not a muster.yaml (config/muster.yaml shows one)"
         )
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        problems = "; ".join(_sentence(dict(problem)) for problem in error.errors())
-        raise ConfigError(f"{source}: {problems}") from error
+        problems = [_sentence(dict(problem)) for problem in error.errors()]
+        if len(problems) > _SHOWN:
+            problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} more"]
+        raise ConfigError(f"{source}: {'; '.join(problems)}") from error
     try:
         settings.session()
     except ConfigError as error:
@@ -312,9 +325,7 @@ def _sentence(problem: dict[str, Any]) -> str:
             text = str(problem["ctx"]["error"])
             return f"{field}: {text}" if field else text
         case _:
-            shown = repr(value)
-            shown = shown if len(shown) <= 80 else shown[:77] + "..."
-            return f"{field or 'file'}: {shown} is not allowed: {_allowed(field, problem)}"
+            return f"{field or 'file'}: {brief(value)} is not allowed: {_allowed(field, problem)}"
 
 
 def _allowed(field: str, problem: dict[str, Any]) -> str:
@@ -322,7 +333,7 @@ def _allowed(field: str, problem: dict[str, Any]) -> str:
     limits = problem.get("ctx", {})
     match problem["type"]:
         case "tuple_type" | "list_type":
-            return f"a list, as in [{problem['input']}]"
+            return f"a list, as in [{str(problem['input'])[:80]}]"
         case "float_type" | "float_parsing":
             return "seconds, a number" if field.endswith("Seconds") else "a number"
         case "int_type" | "int_parsing" | "int_from_float":
@@ -344,6 +355,9 @@ def _allowed(field: str, problem: dict[str, Any]) -> str:
         case _:
             return str(problem["msg"])
 
+
+#: Problems of one file that are told at once.
+_SHOWN = 10
 
 #: What pydantic adds to the place of a value for which several types are allowed.
 _UNION_BRANCHES = frozenset({"str", "int", "float", "bool"})

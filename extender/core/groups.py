@@ -8,7 +8,7 @@ from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS, Resource
 from extender.core.errors import QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
-from extender.core.quantity import count, milli, whole
+from extender.core.quantity import COUNT_LIMIT, count, milli, whole
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.resources import CPU
 from extender.core.state import State
@@ -138,15 +138,18 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
         gang.priority_class = group.spec.priority_class_name
         gang.min_task_member = dict(group.spec.min_task_member)
         for task, least in sorted(gang.min_task_member.items()):
-            if least < 0:
-                return _not_allowed(f"spec.minTaskMember[{task}]", least, "at least 0")
+            if not 0 <= least <= COUNT_LIMIT:
+                gang.min_task_member = {}
+                return _not_allowed(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
     minimum = group.spec.min_member
     return _set_min(gang, "spec.minMember", 1 if minimum is None else minimum)
 
 
 def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:
-    gang.min_member = max(1, least)
-    return None if least >= 1 else _not_allowed(field, least, "at least 1")
+    gang.min_member = min(max(1, least), COUNT_LIMIT)
+    if least < 1:
+        return _not_allowed(field, least, "at least 1")
+    return None if least <= COUNT_LIMIT else _not_allowed(field, least, f"at most {COUNT_LIMIT}")
 
 
 def _not_allowed(field: str, value: object, allowed: str) -> Refusal:
