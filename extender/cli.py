@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from extender import __version__
-from extender.commands import check, demo, explain, replay, serve, simulate
+from extender.commands import check, demo, explain, replay, serve, simulate, topo
 
 COMMANDS = {
     "serve": serve,
@@ -20,6 +20,7 @@ COMMANDS = {
     "check": check,
     "simulate": simulate,
     "replay": replay,
+    "topo": topo,
 }
 
 

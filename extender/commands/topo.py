@@ -1,0 +1,206 @@
+"""``muster topo``: what a dump of a node's links says, and which devices a job would get."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+if TYPE_CHECKING:
+    from extender.core.topology import Reading
+    from extender.core.topology.bandwidth import NodeModel
+    from extender.core.topology.choice import Choices, Chosen
+
+HELP = "read a node's links and say which devices a job would get"
+_FILE = "output of `nvidia-smi topo -m` or `rocm-smi --showtopo`; - is standard input"
+_PRODUCT = "the GPUs' product, as GFD labels it; guessed from the links without it"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
+    for name, about in (
+        ("parse", "what the file says, and what of it cannot be read"),
+        ("show", "draw the links and what they carry"),
+        ("place", "choose devices, and say what the choice gives and breaks"),
+    ):
+        command = kinds.add_parser(name, help=about, description=about)
+        command.add_argument("file", metavar="FILE", help=_FILE)
+        command.add_argument("--product", default="", metavar="NAME", help=_PRODUCT)
+        if name == "place":
+            command.add_argument("--gpus", type=int, required=True, metavar="K", help="how many")
+            command.add_argument("--busy", default="", metavar="0,3", help="GPUs that are taken")
+        json_flag(command)
+
+
+def run(args: argparse.Namespace) -> int:
+    from extender.core.errors import MusterError
+    from extender.core.topology import read
+
+    try:
+        reading = read(_text(args.file), args.product)
+        if args.what == "parse":
+            return _parse(args, reading)
+        from extender.core.topology.bandwidth import model_of
+
+        for warning in reading.warnings:
+            say("topo", f"{args.file}: {warning}")
+        model = model_of(reading.topology)
+        return _show(args, reading, model) if args.what == "show" else _place(args, model)
+    except (OSError, MusterError) as error:
+        say("topo", f"{args.file}: {getattr(error, 'strerror', None) or error}")
+        return MISUSE
+
+
+def _text(file: str) -> str:
+    import sys
+    from pathlib import Path
+
+    raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    return raw.decode(errors="replace")
+
+
+def _document(reading: Reading) -> dict[str, Any]:
+    from extender.core.topology.model import NO_ZONE, word_of
+
+    known = reading.topology
+    return {
+        "gpus": [
+            {
+                "index": known.index[i],
+                "numa": None if known.numa[i] == NO_ZONE else int(known.numa[i]),
+                "cpus": known.cpus[i] or None,
+                "numa_affinity": reading.affinity[i] or None,
+                "memory_numa": reading.memory_nodes[i],
+            }
+            for i in range(len(known))
+        ],
+        "links": reading.words,
+        "nics": [
+            {"name": nic, "links": [word_of(int(code)) for code in known.nic_links[:, column]]}
+            for column, nic in enumerate(known.nics)
+        ],
+        "warnings": reading.warnings,
+    }
+
+
+def _parse(args: argparse.Namespace, reading: Reading) -> int:
+    document = _document(reading)
+    if args.json:
+        answer(document)
+        return OK
+    for gpu, words in zip(document["gpus"], reading.words, strict=True):
+        numa, cpus = gpu["numa_affinity"] or "-", gpu["cpus"] or "-"
+        print(f"GPU{gpu['index']:<4} numa {numa:<5} cpus {cpus:<24} {' '.join(words)}")
+    for nic in document["nics"]:
+        print(f"{nic['name']:<8} {' '.join(nic['links'])}")
+    for warning in reading.warnings:
+        say("topo", f"{args.file}: {warning}")
+    return OK
+
+
+def _show(args: argparse.Namespace, reading: Reading, model: NodeModel) -> int:
+    document = _document(reading)
+    document["pairs_gbs"] = [[round(float(hop), 1) for hop in row] for row in model.hop]
+    document["switched"] = model.switched
+    document["bandwidth_gbs"] = _number(float(model.bandwidth[-1]))
+    if args.json:
+        answer(document)
+        return OK
+    from rich.console import Console
+    from rich.table import Table
+
+    known = reading.topology
+    table = Table(title=_title(model, document["bandwidth_gbs"]), header_style="bold")
+    table.add_column("")
+    for name in [*(f"GPU{index}" for index in known.index), *known.nics]:
+        table.add_column(name, justify="center", no_wrap=True)
+    table.add_column("NUMA", justify="center")
+    for i, words in enumerate(reading.words):
+        row = [_cell(word, float(model.hop[i, j])) for j, word in enumerate(words)]
+        nics = [nic["links"][i] for nic in document["nics"]]
+        table.add_row(f"GPU{known.index[i]}", *row, *nics, reading.affinity[i] or "-")
+    # Rows stay whole: a terminal that is too narrow scrolls, or the output goes to a file.
+    console = Console()
+    console.print(table, width=max(console.width, 8 * len(table.columns) + 12))
+    return OK
+
+
+def _title(model: NodeModel, bandwidth: float | None) -> str:
+    kind = "NVSwitch" if model.switched else "direct links"
+    return f"{len(model.topology)} GPUs, {kind}; all together {bandwidth or '-'} GB/s"
+
+
+def _cell(word: str, gbs: float) -> str:
+    if word == "X":
+        return "[dim]·[/]"
+    colour = "green" if word.startswith(("NV", "XGMI")) else "red" if word == "SYS" else "yellow"
+    return f"[{colour}]{word}[/]\n[dim]{gbs:.0f}[/]"
+
+
+def _place(args: argparse.Namespace, model: NodeModel) -> int:
+    from extender.core.topology import choice
+
+    known = model.topology
+    busy = _busy(args.busy, known.index)
+    free = [position for position in range(len(known)) if position not in busy]
+    choices = choice.choices_of(model)
+    chosen = choice.choose(choices, free, args.gpus)
+    if chosen is None:
+        if args.json:
+            answer({"devices": [], "bandwidth_gbs": None, "broken": {}, "alternative": None})
+        say("topo", f"--gpus: {args.gpus} asked, {len(free)} of {len(known)} are free")
+        return NO
+    other = _alternative(choices, free, chosen)
+    if args.json:
+        document = _choice(chosen, known.index)
+        answer(document | {"alternative": other and _choice(other, known.index)})
+        return OK
+    print(_line("take", chosen, known.index))
+    print(_line("else", other, known.index) if other else "else  no other choice")
+    return OK
+
+
+def _alternative(choices: Choices, free: list[int], chosen: Chosen) -> Chosen | None:
+    from extender.core.topology import choice
+
+    mask = choice.mask_of(free)
+    other = choice.alternative(choices, mask, choice.mask_of(chosen.devices))
+    return choice.explain(choices, mask, other) if other else None
+
+
+def _busy(text: str, index: tuple[int, ...]) -> set[int]:
+    """The positions of the GPUs that ``--busy`` names by the driver's numbers."""
+    from extender.core.errors import InvalidObject
+
+    names = {str(number): position for position, number in enumerate(index)}
+    busy = set()
+    for word in text.split(",") if text else []:
+        if word.strip() not in names:
+            raise InvalidObject("--busy", word, f"numbers of GPUs: {', '.join(names)}")
+        busy.add(names[word.strip()])
+    return busy
+
+
+def _choice(chosen: Chosen, index: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "devices": [index[each] for each in chosen.devices],
+        "bandwidth_gbs": _number(chosen.bandwidth),
+        "broken": chosen.broken,
+    }
+
+
+def _line(word: str, chosen: Chosen, index: tuple[int, ...]) -> str:
+    devices = ",".join(str(index[each]) for each in chosen.devices)
+    speed = f"{chosen.bandwidth:g} GB/s" if chosen.bandwidth else "one GPU"
+    broken = ", ".join(
+        f"{count} {name if count > 1 else name.removesuffix('s')}"
+        for name, count in chosen.broken.items()
+        if count
+    )
+    return f"{word}  {devices:<16} {speed:<12} breaks {broken or 'nothing'}"
+
+
+def _number(bandwidth: float) -> float | None:
+    """None for one device: it has nothing to send."""
+    return bandwidth or None

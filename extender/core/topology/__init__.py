@@ -1,0 +1,33 @@
+"""Topology: what a node's devices are to each other, and which of them a job should get.
+
+What the rest of Muster uses, in the order in which it is used::
+
+    read(text)                     a dump of a driver's tool         -> Reading (Topology, warnings)
+    annotation.decode(text)        Muster's node annotation          -> Topology
+    catalogue.shape_of(labels)     GFD's labels                      -> Shape (Topology) or None
+    nrt.zones_of(object)           NodeResourceTopology              -> NodeZones
+    bandwidth.model_of(topology)   GB/s of every set of its devices  -> NodeModel
+    choice.choices_of(model)       the best of every free set        -> Choices
+    choice.take(choices, free, k)  the devices, one look-up          -> mask
+    preferred.preferred_allocation what the device plugin will do    -> devices
+    bandwidth.over_nodes(..)       GB/s of a gang over nodes
+
+A source that is missing or wrong leaves the topology unknown (None), which is neither good nor
+bad; the order of trust is annotation, NodeResourceTopology (zones only), catalogue. Models and
+choices are made once for a shape of node and shared by all nodes that look the same: keep them by
+:func:`extender.core.topology.annotation.encode`, which is the same for the same topology.
+"""
+
+from __future__ import annotations
+
+from extender.core.topology.dump import Reading as Reading
+from extender.core.topology.dump import read_dump
+from extender.core.topology.rocm import MARK, read_rocm
+
+
+def read(text: str, product: str = "") -> Reading:
+    """The topology in the output of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``.
+
+    Raises InvalidObject (field ``dump``) for any other text.
+    """
+    return read_rocm(text, product) if MARK in text else read_dump(text, product)

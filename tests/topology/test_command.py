@@ -1,0 +1,153 @@
+"""`muster topo`: answers, return codes, and what is said of bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from extender import cli
+
+CUBE = """
+        GPU0    GPU1    GPU2    GPU3    mlx5_0  CPU Affinity    NUMA Affinity
+GPU0     X      NV1     NV1     NV2     PIX     0-19            0
+GPU1    NV1      X      NV2     NV1     SYS     20-39           N/A
+GPU2    NV1     NV2      X      NV2     SYS     20-39           0-1
+GPU3    NV2     NV1     NV2      X      ERR     20-39           1
+mlx5_0  PIX     SYS     SYS     SYS      X
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "topo.txt"
+    path.write_text(CUBE)
+    return str(path)
+
+
+def ran(capsys, *words: str) -> tuple[int, str, str]:
+    code = cli.main(["topo", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_parse(capsys, file: str) -> None:
+    code, out, err = ran(capsys, "parse", file, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["links"][2] == ["NV1", "NV2", "X", "NV2"]
+    assert [(gpu["index"], gpu["numa"], gpu["cpus"]) for gpu in document["gpus"]] == [
+        (0, 0, "0-19"),
+        (1, None, "20-39"),
+        (2, None, "20-39"),
+        (3, 1, "20-39"),
+    ]
+    assert document["gpus"][2]["numa_affinity"] == "0-1"
+    assert document["nics"] == [{"name": "mlx5_0", "links": ["PIX", "SYS", "SYS", "?"]}]
+    assert document["warnings"] == ["GPU3 to mlx5_0: 'ERR' is no link that is known"]
+
+
+def test_parse_for_people(capsys, file: str) -> None:
+    code, out, err = ran(capsys, "parse", file)
+    assert code == 0
+    assert "GPU3    numa 1     cpus 20-39                    NV2 NV1 NV2 X\n" in out
+    assert "mlx5_0   PIX SYS SYS ?\n" in out
+    assert err == f"muster topo: {file}: GPU3 to mlx5_0: 'ERR' is no link that is known\n"
+
+
+def test_parse_of_standard_input(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CUBE.encode() + b"\xff")))
+    assert ran(capsys, "parse", "-", "--json")[0] == 0
+
+
+def test_place(capsys, file: str) -> None:
+    code, out, _ = ran(capsys, "place", file, "--gpus", "2", "--busy", "0", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "devices": [1, 2],
+        "bandwidth_gbs": 40.0,
+        "broken": {"quads": 0, "pairs": 0},
+        "alternative": {
+            "devices": [2, 3],
+            "bandwidth_gbs": 40.0,
+            "broken": {"quads": 0, "pairs": 0},
+        },
+    }
+
+
+def test_place_for_people(capsys, file: str) -> None:
+    code, out, _ = ran(capsys, "place", file, "--gpus", "1")
+    assert code == 0
+    assert out.splitlines()[0] == "take  0                one GPU      breaks 1 quad, 1 pair"
+    assert out.splitlines()[1].startswith("else  1 ")
+    code, out, _ = ran(capsys, "place", file, "--gpus", "4")
+    assert out.splitlines() == [
+        "take  0,1,2,3          80 GB/s      breaks nothing",
+        "else  no other choice",
+    ]
+
+
+def test_a_product_sets_the_speed(capsys, file: str) -> None:
+    _, out, _ = ran(capsys, "place", file, "--gpus", "4", "--product", "NVIDIA-H100", "--json")
+    assert json.loads(out)["bandwidth_gbs"] == 82.4
+
+
+def test_one_device_has_nothing_to_send(capsys, file: str) -> None:
+    _, out, _ = ran(capsys, "place", file, "--gpus", "1", "--busy", "0,1,2", "--json")
+    document = json.loads(out)
+    assert (document["devices"], document["bandwidth_gbs"]) == ([3], None)
+    assert document["alternative"] is None
+
+
+def test_too_few_are_free(capsys, file: str) -> None:
+    code, out, err = ran(capsys, "place", file, "--gpus", "3", "--busy", "0, 3", "--json")
+    assert code == 1
+    assert json.loads(out)["devices"] == []
+    assert err.endswith("--gpus: 3 asked, 2 of 4 are free\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["place", "{}", "--gpus", "1", "--busy", "4"],
+            "--busy: '4' is not allowed: numbers of GPUs",
+        ),
+        (
+            ["place", "{}", "--gpus", "1", "--busy", "0,"],
+            "--busy: '' is not allowed: numbers of GPUs",
+        ),
+        (["place", "{}", "--gpus", "0"], "gpus: 0 is not allowed: at least 1"),
+        (["parse", "{}.gone"], "No such file or directory"),
+        (["show", "{}/.."], "Not a directory"),
+        (["parse", cli.__file__], "dump: "),
+    ],
+)
+def test_wrong_use(capsys, file: str, words: list[str], message: str) -> None:
+    code, out, err = ran(capsys, *(word.replace("{}", file) for word in words))
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_a_node_with_more_devices_than_tables_can_hold(capsys, tmp_path: Path) -> None:
+    names = "    ".join(f"GPU{i}" for i in range(17))
+    path = tmp_path / "many.txt"
+    path.write_text(f"        {names}    CPU Affinity\nGPU0     X      PIX\n")
+    assert ran(capsys, "parse", str(path))[0] == 0
+    code, _, err = ran(capsys, "place", str(path), "--gpus", "2")
+    assert code == 2
+    assert "devices: 17 is not allowed: at most 16 in one node" in err
+
+
+def test_show(capsys, file: str) -> None:
+    code, out, _ = ran(capsys, "show", file, "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["pairs_gbs"][0] == [0.0, 20.0, 20.0, 40.0]
+    assert (document["switched"], document["bandwidth_gbs"]) == (False, 80.0)
+    code, out, _ = ran(capsys, "show", file)
+    assert code == 0
+    assert "4 GPUs, direct links; all together 80.0 GB/s" in out
+    assert "NV2" in out
