@@ -239,7 +239,7 @@ def parse_text(text: bytes, source: str) -> Settings:
         raise ConfigError(f"{source}: cannot be read: {error}") from error
     except RecursionError as error:
         raise ConfigError(f"{source}: is nested too deeply") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number beyond Python's
         raise ConfigError(f"{source}: is not YAML: {' '.join(str(error).split())}") from error
     return parse(document if document is not None else {}, source)
 

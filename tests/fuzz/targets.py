@@ -1,0 +1,286 @@
+"""What is fuzzed: functions of bytes that return, or raise for a finding.
+
+The body of each target is a function of readable values as well (``objects``, ``verb``,
+``configuration``), by which findings.yaml replays what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from extender.core import events as e
+from extender.core import quantity, times
+from extender.core.api import PODS
+from extender.core.errors import ConfigError, QuantityError
+from extender.core.resources import read_units
+from extender.settings import parse_text
+from tests.fuzz.draw import Draw, spoilt, written
+from tests.fuzz.world import QUIET, Show, World, good, kinds, resource
+
+VERBS = ("filter", "prioritize", "preempt", "bind")
+#: Kinds whose objects meet in one story: a job with its group, its pods and what they name.
+_STORY = (
+    "pytorchjobs.kubeflow.org",
+    "podgroups.scheduling.volcano.sh",
+    "pods.",
+    "bound pods.",
+    "services.",
+    "gangplans.scheduling.muster.dev",
+)
+
+
+def objects(kind: str, bodies: Sequence[bytes], fate: bytes = b"") -> list[str]:
+    """An object as each of ``bodies`` in turn, beside good ones; then it is gone.
+
+    Returns what was said of it, in Events.
+    """
+    return story([(kind, bodies)], fate)
+
+
+def story(shown: Sequence[tuple[str, Sequence[bytes]]], fate: bytes = b"") -> list[str]:
+    """Objects of several kinds, what follows from them, what is asked about them, and their end.
+
+    ``fate`` is what the API server answers to Muster's writes. Returns what was said, in Events.
+    """
+    with World() as world:
+        _tell(world, shown, fate)
+        return world.said
+
+
+def _tell(world: World, shown: Sequence[tuple[str, Sequence[bytes]]], fate: bytes) -> None:
+    shows = [Show(world, resource(kind)) for kind, _ in shown]
+    for show in shows:
+        show.leave()
+    world.settle()
+    before = world.remembered()
+    for show, (kind, bodies) in zip(shows, shown, strict=True):
+        show.objects(*bodies)
+        world.settle(fate, rounds=2)
+        if resource(kind) == PODS:
+            _ask_about(world, bodies[-1])
+    _kube_scheduler(world, fate)
+    world.check()
+    if fate and fate[-1] & 1:
+        world.put(e.LeaderLost())
+        world.settle()
+        world.put(e.LeaderGained(2))
+        world.settle(fate)
+        world.check()
+    for show in reversed(shows):
+        show.leave()
+    _withdraw_made(world)
+    world.now += 1000.0
+    world.settle()
+    world.check()
+    after = world.remembered()
+    left = {name: keys - before[name] for name, keys in after.items() if keys - before[name]}
+    assert not left, f"remembered of what is gone: {left}"
+
+
+def _ask_about(world: World, pod: bytes) -> None:
+    for names in (b'"NodeNames":["n0","n1"]', b'"Nodes":{"items":[{"metadata":{"name":"n0"}}]}'):
+        for verb in ("filter", "prioritize"):
+            world.ask(verb, b'{"Pod":%s,%s}' % (pod, names))
+    victims = b'{"n0":{"Pods":[{"UID":"u-quiet-0"}]},"n1":{"Pods":[]}}'
+    world.ask("preempt", b'{"Pod":%s,"NodeNameToMetaVictims":%s}' % (pod, victims))
+
+
+def _kube_scheduler(world: World, fate: bytes) -> None:
+    """Every pod that is planned is asked to be bound there."""
+    for (namespace, name), (_, slot) in list(world.state.slots.items()):
+        if slot.node and namespace != QUIET:
+            world.bind(namespace, name, slot.uid, slot.node)
+    world.settle(fate, rounds=8)
+
+
+def _withdraw_made(world: World) -> None:
+    """What Muster made for the odd objects goes with them, as the garbage collector does."""
+    state = world.state
+    for key, gang in list(state.gangs.items()):
+        if key.namespace != QUIET and gang.uid:
+            world.put(e.GroupGone(key.resource, key.namespace, key.name, gang.uid))
+    for (namespace, name), (_, slot) in list(state.slots.items()):
+        if namespace != QUIET and slot.uid:
+            world.put(e.PodGone(namespace, name, slot.uid))
+
+
+def manifests(data: bytes) -> None:
+    """One to three spoilt versions of an object of any kind."""
+    draw = Draw(data)
+    kind = kinds()[draw.below(len(kinds()))]
+    versions = [good(kind) if draw.below(2) else spoilt(good(kind), draw)]
+    versions += [spoilt(good(kind), draw) for _ in range(draw.below(3))]
+    objects(kind, [written(each) for each in versions], draw.rest()[:16])
+
+
+def stories(data: bytes) -> None:
+    """A job, its group, pods, a service and a plan, of which some are spoilt."""
+    draw = Draw(data)
+    shown = []
+    for kind in _STORY:
+        match draw.below(4):
+            case 0:
+                continue
+            case 1 | 2:
+                raw = spoilt(good(kind), draw)
+            case _:
+                raw = good(kind)
+        shown.append((kind, [written(raw)]))
+    story(shown, draw.rest()[:16])
+
+
+def marks(data: bytes) -> None:
+    """Annotations and labels that Muster reads, with any text."""
+    draw = Draw(data)
+    marked = [kind for kind in kinds() if good(kind)["metadata"].keys() & {"annotations", "labels"}]
+    kind = marked[draw.below(len(marked))]
+    raw = good(kind)
+    for _ in range(1 + draw.below(3)):
+        where = [each for each in ("annotations", "labels") if each in raw["metadata"]]
+        raw = spoilt(raw, draw, under=("metadata", where[draw.below(len(where))]), edits=2)
+    objects(kind, [written(raw)], draw.rest()[:16])
+
+
+def streams(data: bytes) -> None:
+    """Bytes that an API server, or what stands before it, sends as a list and a watch."""
+    draw = Draw(data)
+    kind = kinds()[draw.below(len(kinds()))]
+    page, _, lines = draw.rest().partition(b"\n")
+    with World() as world:
+        Show(world, resource(kind)).stream(page, lines)
+        world.settle()
+        world.check()
+
+
+def wire(data: bytes) -> None:
+    """Bytes that somebody posts to a verb."""
+    draw = Draw(data)
+    verb(VERBS[draw.below(len(VERBS))], draw.rest())
+
+
+def requests(data: bytes) -> None:
+    """Spoilt requests of a scheduler, in both forms (nodeCacheCapable)."""
+    draw = Draw(data)
+    name = VERBS[draw.below(len(VERBS))]
+    body = written(spoilt(_request(name, full=bool(draw.below(2))), draw))
+    verb(name, body.replace(b'"Pod"', b'"pod"') if draw.below(4) == 3 else body)
+
+
+def _request(name: str, *, full: bool) -> Any:
+    pod = good("pods.")
+    victim = good("bound pods.", "odd-1", "u-1")
+    match name, full:
+        case "bind", _:
+            keys = ("PodName", "PodNamespace", "PodUID", "Node")
+            return dict(zip(keys, ("odd-0", "odd", "u-0", "n0"), strict=True))
+        case "preempt", True:
+            nodes = {"n0": {"Pods": [victim], "NumPDBViolations": 1}}
+            return {"Pod": pod, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
+        case "preempt", False:
+            nodes = {"n0": {"Pods": [{"UID": "u-quiet-0"}], "NumPDBViolations": 0}}
+            return {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": nodes}
+        case _, True:
+            return {"Pod": pod, "Nodes": {"items": [good("nodes.", "n0")]}, "NodeNames": None}
+        case _:
+            return {"Pod": pod, "Nodes": None, "NodeNames": ["n0", "n1", "n2"]}
+
+
+def verb(name: str, body: bytes) -> None:
+    """A request, and what follows from it."""
+    world = World() if name == "bind" else _asked()
+    answer = world.ask(name, body)
+    if name in ("filter", "preempt") and answer is not None:
+        assert isinstance(answer, dict)
+    if name == "bind":
+        world.settle()
+        world.check()
+
+
+@cache
+def _asked() -> World:
+    """A world for questions that change nothing."""
+    return World()
+
+
+def config(data: bytes) -> None:
+    """A muster.yaml of any bytes."""
+    configuration(data)
+
+
+def configs(data: bytes) -> None:
+    """A spoilt muster.yaml."""
+    document = {"tiers": _tiers(), "actions": "enqueue, allocate", "muster": _muster()}
+    raw = spoilt(document, Draw(data))
+    configuration(written(raw))
+
+
+def configuration(text: bytes) -> None:
+    """Settings, or an error that says where and why."""
+    try:
+        parse_text(text, "muster.yaml")
+    except ConfigError as error:
+        _readable(error, 5000)
+
+
+def scalars(data: bytes) -> None:
+    """Quantities, counts and times of any text."""
+    draw = Draw(data)
+    text = draw.rest().decode("utf-8", "replace")
+    try:
+        limits = read_units({"cpu": text, "memory": text}, "x")
+        assert 0 <= min(limits.values()) <= max(limits.values()) <= quantity.LIMIT
+    except QuantityError as error:
+        _readable(error, 1000)
+    found = quantity.count(text)
+    assert found is None or 0 <= found <= quantity.COUNT_LIMIT
+    assert times.rfc3339(times.seconds(text))
+
+
+def _readable(error: Exception, most: int) -> None:
+    assert 0 < len(str(error)) < most
+
+
+def _tiers() -> Any:
+    return [
+        {
+            "plugins": [
+                {"name": "gang", "enableJobOrder": True},
+                {"name": "binpack", "arguments": {"binpack.weight": 1}},
+            ]
+        }
+    ]
+
+
+def _muster() -> Any:
+    return {
+        "schedulerNames": ["muster"],
+        "schedulerName": "muster",
+        "managedResources": ["nvidia.com/gpu"],
+        "podMaxBackoffSeconds": 2,
+        "bindTimeoutSeconds": 120,
+        "planDeadlineSeconds": 120,
+        "visibleAfterSeconds": 30,
+        "bodyLimitBytes": 67108864,
+        "concurrency": 64,
+        "kubeconfig": "k",
+        "listen": {"host": "h", "port": 1, "prefix": "/scheduler", "adminPort": 2},
+        "tls": {"certFile": "a", "keyFile": "b", "clientCAFile": "c"},
+        "leaderElection": {
+            "enabled": True,
+            "namespace": "n",
+            "name": "m",
+            "leaseDurationSeconds": 15,
+            "renewDeadlineSeconds": 10,
+            "retryPeriodSeconds": 2,
+        },
+    }
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    each.__name__: each
+    for each in (
+        manifests, stories, marks, streams, wire, requests, config, configs, scalars
+    )
+}  # fmt: skip

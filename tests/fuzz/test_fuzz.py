@@ -1,0 +1,104 @@
+"""Hostile input, in short: what was found, the seeds, and a bounded run of every target.
+
+The long runs are ``python -m tests.fuzz``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.core.errors import ConfigError
+from extender.settings import parse_text
+from tests.fuzz.draw import replaced, written
+from tests.fuzz.targets import TARGETS, objects, verb
+from tests.fuzz.world import good
+
+HERE = Path(__file__).parent
+FINDINGS = yaml.safe_load((HERE / "findings.yaml").read_text(encoding="utf-8"))
+SEEDS = sorted((HERE / "corpus").glob("*/*"))
+#: Targets by what one execution costs: those with a world take some ten milliseconds.
+EXAMPLES = {"scalars": 300, "wire": 300, "requests": 100, "config": 200, "configs": 60}
+
+
+@pytest.mark.parametrize("case", FINDINGS, ids=lambda case: f"{case['kind']} {case['why']}")
+def test_finding(case):
+    raw = good(case["kind"])
+    for path, value in case["set"]:
+        replaced(raw, path, value)
+    said = objects(case["kind"], [written(raw)], b"")
+    if "says" in case:
+        assert any(case["says"] in message for message in said), said
+
+
+@pytest.mark.parametrize("fate", [b"", b"\x01", b"\x03\x04", b"\x06" * 9])
+@pytest.mark.parametrize("case", FINDINGS[::4], ids=lambda case: case["why"])
+def test_finding_after_a_good_version(case, fate):
+    raw = good(case["kind"])
+    for path, value in case["set"]:
+        replaced(raw, path, value)
+    objects(case["kind"], [written(good(case["kind"])), written(raw)], fate)
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.parent.name}-{seed.name}")
+def test_seed(seed):
+    TARGETS[seed.parent.name](seed.read_bytes())
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_any_bytes(name):
+    @settings(max_examples=EXAMPLES.get(name, 25))
+    @given(st.binary(max_size=96))
+    def run(data):
+        TARGETS[name](data)
+
+    run()
+
+
+def test_ten_thousand_containers_and_twice_the_same():
+    raw = good("pods.")
+    raw["spec"]["containers"] *= 10_000
+    assert "requests" not in "".join(objects("pods.", [written(raw)]))
+
+
+@pytest.mark.parametrize("name", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"Pod":{},"Pod":{"metadata":{"name":"a","uid":"b"}},"NodeNames":["n0"],"NodeNames":[]}',
+        b'{"Pod":NaN,"NodeNames":["n0"]}',
+        b'{"Pod":{"metadata":{"name":"\xff","uid":"b"}},"NodeNames":["n0"]}',
+        b'{"Pod":{"metadata":{"name":"\\ud800","uid":"b"}},"NodeNames":["n0"]}',
+        b'{"Pod":{"metadata":{"name":"a","uid":"b"},"spec":{"priority":1e999}},"NodeNames":["n0"]}',
+        b'{"Pod":' + b"[" * 100_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"PodUID":' + b"9" * 100_000 + b"}",
+    ],
+    ids=["twice", "NaN", "utf-8", "surrogate", "number", "deep", "lists", "digits"],
+)
+def test_no_body_breaks_a_verb(name, body):
+    verb(name, body)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"[" * 2000, "is nested too deeply"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"a: &a [*a]", "no such field"),
+        (b"tiers: [{}" + b", {}" * 41 + b"]", "; and 3"),
+        (b"muster: {concurrency: 1.0e+999}", "whole number"),
+        (b"muster: {listen: {port: " + b"9" * 5000 + b"}}", "is not YAML"),
+        (b"muster: 2026-13-45", "is not YAML"),
+    ],
+    ids=["deep", "bytes", "cycle", "many", "infinite", "digits", "date"],
+)
+def test_configuration(text, says):
+    with pytest.raises(ConfigError) as found:
+        parse_text(text, "muster.yaml")
+    assert says in str(found.value)
+    assert len(str(found.value)) < 5000
