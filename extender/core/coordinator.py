@@ -168,7 +168,8 @@ def _record(s: State, gang: Gang, now: float) -> None:
     if gang.uid or gang.claim is None or not gang.members:
         return
     if now < gang.record_again_at:
-        s.look(gang, gang.record_again_at)
+        if gang.record_again_at < math.inf:  # else it is being made, and its answer comes
+            s.look(gang, gang.record_again_at)
         return
     body = groups.wanted_record(gang.key, gang.claim)
     if isinstance(body, Refusal):

@@ -6,6 +6,7 @@ that is being judged.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,9 @@ class Checks:
         for command in commands:
             if isinstance(command, c.Answer):
                 self._answer(command)
-            elif not isinstance(command, c.WakeAt):
+            elif isinstance(command, c.WakeAt):
+                assert math.isfinite(command.at), "a wake that the loop cannot keep"
+            else:
                 assert leads, f"{command} from a replica that does not lead"
             if isinstance(command, c.Create) and command.resource == PODS and not command.dry_run:
                 self.creating.add(command.id)

@@ -93,3 +93,20 @@ def test_a_job_that_has_succeeded_does_not_run_again_when_its_pods_go_first() ->
     assert m.binding_order.count(WORKER[2]) == 1
     last = m.api.objects[JOB]["status"]["conditions"][-1]
     assert (last["type"], last["status"]) == ("Succeeded", "True")
+
+
+def test_while_a_groups_record_is_being_made_its_gang_waits_for_no_moment() -> None:
+    """Its answer comes: a wake at the end of all time broke the step (chaos seed 100049)."""
+    m = Machine()
+    do.nodes(m, 1, gpus=4)
+    marks = {
+        "pod-group.scheduling.sigs.k8s.io/name": "g",
+        "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+    }
+    for name in ("g-0", "g-1"):
+        do.pod(m, name, labels=marks)
+        m.replicas[0].deliver((PODS, "default", name))
+    m.rest()
+    assert m.bound("g-0")
+    assert m.bound("g-1")
+    m.finish()
