@@ -128,6 +128,26 @@ class Metrics:
             "record_lost_turns", "Turns that the log of `serve --record` lacks."
         )
 
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Prometheus sees no increase in a counter that appears with its first count, so those that
+        alerts look at are there from the start.
+        """
+        for verb in ("filter", "prioritize", "preempt", "bind"):
+            self.malformed.labels(verb)
+            self.verb_results.labels(verb, "fault")
+        self.verb_results.labels("bind", "expired")
+        for what in ("plans", "rollbacks", "evidence"):
+            self.core.labels(what)
+        for invariant in ("loop", "columns", "recorder"):
+            self.invariant_violations.labels(invariant)
+        for reloads in (self.tls_reloads, self.token_reloads):
+            for result in ("ok", "failed"):
+                reloads.labels(result)
+        for result in ("ok", "refused", "unreachable"):
+            self.lease_renewals.labels(result)
+
     def render(self) -> bytes:
         """The text exposition format, of type :data:`CONTENT_TYPE`."""
         return generate_latest(self.registry)

@@ -149,4 +149,4 @@ def test_no_body_makes_a_fault(body):
     asyncio.run(ask())
     for verb in ("filter", "prioritize", "preempt", "bind"):
         labels = {"verb": verb, "result": Result.FAULT}
-        assert metrics.registry.get_sample_value("muster_verb_results_total", labels) is None
+        assert metrics.registry.get_sample_value("muster_verb_results_total", labels) == 0

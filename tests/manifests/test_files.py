@@ -20,8 +20,8 @@ FILES = sorted(
     path
     for path in MANIFESTS.rglob("*.yaml")
     if path.name != "kustomization.yaml" and path != MANIFESTS / "base/muster.yaml"
-    # The second kube-scheduler: tests/manifests/test_scheduler.py.
-    if path.parent.name != "scheduler"
+    # The second kube-scheduler: tests/manifests/test_scheduler.py; alerts: tests/monitoring.
+    if path.parent.name not in ("scheduler", "monitoring")
 )
 
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]
