@@ -36,6 +36,7 @@ from extender.kube.complaints import Complaints
 from extender.kube.executor import Executor, event_writer
 from extender.kube.lease import LeaderElector, Timing, boottime
 from extender.kube.reflector import Reflectors
+from extender.kube.snapshots import snapshot
 from extender.kube.solo import AlwaysLeader
 from extender.loop import Loop, steady
 from extender.obs.log import logger
@@ -149,6 +150,15 @@ async def running(
         )
         loop.connect(bindings.resolve, executor.submit)
         reflectors = Reflectors(client, loop, WATCHED, metrics, rng, complaints)
+
+        def copied() -> AsyncIterator[bytes]:
+            header = header_of(settings, rules_of(settings))
+            told = {"state": view.state, "gangs": view.gangs}
+            return snapshot(
+                client, WATCHED, metrics, header, lambda: {k: say() for k, say in told.items()}
+            )
+
+        view.objects = copied
 
         def facts() -> dict[str, Any]:
             return {

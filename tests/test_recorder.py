@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,17 +15,25 @@ from typing import Any, BinaryIO
 import pytest
 
 from extender import cli
-from extender.core import codec
+from extender.core import api, codec
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.errors import LogError
 from extender.core.redact import Redactor
+from extender.kube import credentials
 from extender.loop import Loop
 from extender.obs import recorder as module
 from extender.obs.logfile import OBJECTS, START, LogFile, header_of
 from extender.obs.metrics import Metrics
 from extender.obs.recorder import LIMITS, Limits, Recorder
-from extender.settings import Settings
+from extender.runtime import running
+from extender.settings import Settings, parse
+from extender.sim import fleet
+from extender.sim.apiserver import ApiServer
+from extender.sim.client import Client
+from extender.sim.extenders import Extender
+from extender.sim.kubelet import Kubelet
+from extender.sim.scheduler import Scheduler
 from tests import builders
 from tests.core import machine_stories as do
 from tests.core.machine import RULES, Machine, Replica
@@ -354,3 +365,94 @@ def test_the_header_says_what_decides(path: Path, record) -> None:
     assert header.rules == RULES
     assert {"name": "binpack"}.items() <= header.tiers[1]["plugins"][2].items()
     assert codec.EVENTS
+
+
+SECRET = "hunter2"
+
+
+def job() -> dict[str, Any]:
+    """A PyTorchJob of a master and two workers, with a secret wherever one may be."""
+    box = {
+        "name": "pytorch",
+        "image": "train",
+        "args": [f"--token={SECRET}"],
+        "env": [{"name": "PASSWORD", "value": SECRET}],
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    meta = {"annotations": {"example.com/token": SECRET}}
+    template = {"metadata": meta, "spec": {"schedulerName": "muster", "containers": [box]}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "job", **meta},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "template": template},
+                "Worker": {"replicas": 2, "template": template},
+            }
+        },
+    }
+
+
+async def test_a_run_of_the_whole_service_replays_identically_under_any_hash_seed(
+    path: Path,
+) -> None:
+    section = {"listen": {"host": "127.0.0.1", "port": 0}, "leaderElection": {"enabled": False}}
+    given = parse({"muster": section}, "test")
+    async with (
+        ApiServer() as server,
+        running(given, credentials.plain(server.url), record=path) as service,
+        Client(server.url) as client,
+        Scheduler(client, extenders(service.url), names=["muster"], max_backoff=1.0),
+        Kubelet(client, start_seconds=0.01),
+    ):
+        await fleet.add_nodes(client, [fleet.node(f"n{n}", gpus=1) for n in range(4)])
+        await client.create(api.PYTORCH_JOBS, "default", job())
+        async with asyncio.timeout(60):
+            async for _, jobs in client.follow(api.PYTORCH_JOBS, "default"):
+                if any(running_now(each) for each in jobs):
+                    break
+    text = await asyncio.to_thread(path.read_bytes)
+    assert SECRET.encode() not in text
+    for written in (b'"Bind"', b'"WORLD_SIZE"', b'"JobSeen"', b'"BindAsked"', b'"PASSWORD"'):
+        assert written in text
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "extender.cli", "replay", "--json", str(path)]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONHASHSEED": seed}
+        )
+        out, _ = await process.communicate()
+        found = json.loads(out)
+        assert (process.returncode, found["identical"], found["faults"]) == (0, True, 0), found
+        assert found["judged"] == found["commands"] > 10
+
+
+def extenders(url: str) -> list[Extender]:
+    common = {"urlPrefix": url, "nodeCacheCapable": True, "ignorable": False, "httpTimeout": "30s"}
+    return [
+        Extender.from_config(
+            {**common, "filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1}
+        ),
+        Extender.from_config({**common, "bindVerb": "bind"}),
+    ]
+
+
+def running_now(job: dict[str, Any]) -> bool:
+    conditions = job.get("status", {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Running", "True") for each in conditions)
+
+
+def test_serve_says_that_the_log_cannot_be_written(tmp_path: Path, capsys) -> None:
+    config = tmp_path / "muster.yaml"
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"clusters": [{"name": "it", "cluster": {"server": "http://127.0.0.1:1"}}]}
+    context = {"contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}]}
+    user = {"users": [{"name": "it", "user": {}}], "current-context": "it"}
+    kubeconfig.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Config", **cluster, **context, **user})
+    )
+    listen = {"host": "127.0.0.1", "port": 0}
+    config.write_text(json.dumps({"muster": {"kubeconfig": str(kubeconfig), "listen": listen}}))
+    absent = tmp_path / "absent" / "muster.log"
+    assert cli.main(["serve", "--config", str(config), "--record", str(absent)]) == 1
+    assert f"No such file or directory: '{absent}'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
@@ -21,10 +22,41 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ca", metavar="FILE", help="https: who signs the service's certificate")
     parser.add_argument("--cert", metavar="FILE", help="https: the client's certificate and key")
+    parser.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        type=Path,
+        help="ask a file instead: of /debug/snapshot, or a log of `serve --record` (as at its end)",
+    )
     json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    return _of_service(args) if args.snapshot is None else _of_snapshot(args)
+
+
+def _of_snapshot(args: argparse.Namespace) -> int:
+    from extender.commands.snapshots import view
+    from extender.core.errors import ConfigError, LogError
+
+    try:
+        gangs = view(args.snapshot)["gangs"]
+    except (ConfigError, LogError) as error:
+        say("explain", error)
+        return MISUSE
+    if args.gang is None:
+        answer({"gangs": gangs}) if args.json else _print_all(gangs)
+        return OK
+    name = args.gang if "/" in args.gang else f"default/{args.gang}"
+    found = next((gang for gang in gangs if gang["group"] == name), None)
+    if found is None:
+        say("explain", f"no gang {name} in {args.snapshot}")
+        return NO
+    answer(found) if args.json else _print_one(found)
+    return OK
+
+
+def _of_service(args: argparse.Namespace) -> int:
     import json
     from urllib.error import HTTPError
 

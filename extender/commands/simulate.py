@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
 HELP = "run the service against a simulated cluster"
+_WHAT_IF = "which gangs that wait would be placed, and where, in a snapshot of a cluster"
 _CHAOS = "faults drawn from seeds, and the invariants after every step"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     chaos = kinds.add_parser("chaos", help=_CHAOS, description=_CHAOS)
+    snapshot = kinds.add_parser("snapshot", help=_WHAT_IF, description=_WHAT_IF)
+    snapshot.add_argument(
+        "file", metavar="FILE", type=Path, help="of /debug/snapshot, or a log of `serve --record`"
+    )
+    snapshot.add_argument("--nodes", type=int, default=0, metavar="N", help="add nodes (%(default)s)")
+    snapshot.add_argument("--like", default="", metavar="NAME", help="each like this node")
+    json_flag(snapshot)
     chaos.add_argument("--seeds", type=int, default=100, metavar="N", help="runs (%(default)s)")
     chaos.add_argument("--first", type=int, default=0, metavar="S", help="first seed (%(default)s)")
     chaos.add_argument(
@@ -22,6 +31,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return _what_if(args) if args.what == "snapshot" else _chaos(args)
+
+
+def _what_if(args: argparse.Namespace) -> int:
+    from extender.commands.snapshots import what_if
+    from extender.core.errors import ConfigError, LogError
+
+    if args.nodes < 0 or (args.nodes and not args.like):
+        say("simulate", "--nodes must be at least 0, and --like name the node that they are like")
+        return MISUSE
+    try:
+        gangs = what_if(args.file, args.nodes, args.like)
+    except (ConfigError, LogError) as error:
+        say("simulate", error)
+        return MISUSE
+    if args.json:
+        answer({"gangs": gangs})
+        return OK
+    for gang in gangs:
+        nodes = ", ".join(gang["plan"]["nodes"]) if gang["plan"] else gang["message"]
+        print(f"{gang['group']:<40} {'placed on' if gang['plan'] else 'waits: '} {nodes}".rstrip())
+    placed = sum(gang["plan"] is not None for gang in gangs)
+    print(f"{placed} of {len(gangs)} gangs that wait would be placed")
+    return OK
+
+
+def _chaos(args: argparse.Namespace) -> int:
     from extender.chaos.run import simulate
     from extender.obs import log
 

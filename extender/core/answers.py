@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class StateView:
         """``ready``: whether caches are synced and kernels compiled."""
         self._s = state
         self._ready = ready
+        #: See :class:`extender.core.verdict.Copied`.
+        self.objects: Callable[[], AsyncIterator[bytes]] | None = None
 
     def leads(self) -> bool:
         """Whether this replica holds the lease."""

@@ -5,8 +5,8 @@ The view is a pure reader of the last state the loop published: no call here wai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -69,6 +69,14 @@ class View(Protocol):
 
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
+
+
+@runtime_checkable
+class Copied(Protocol):
+    """A view of a cluster that can be copied."""
+
+    #: Lines of a snapshot's file, some at a time; None where nobody gives them.
+    objects: Callable[[], AsyncIterator[bytes]] | None
 
 
 class Inbox(Protocol):

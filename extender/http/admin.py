@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from extender.core.verdict import View
+from extender.core.errors import ApiError
+from extender.core.verdict import Copied, View
 from extender.obs.metrics import CONTENT_TYPE, Metrics
 
 #: The published state.
@@ -35,6 +36,7 @@ def routes() -> list[web.RouteDef]:
         web.get("/debug/gangs/{namespace}/{name}", gang),
         web.get("/debug/nodes", nodes),
         web.get("/debug/plan", plan),
+        web.get("/debug/snapshot", snapshot),
     ]
 
 
@@ -77,6 +79,7 @@ PATHS = (
     "/debug/gangs/{namespace}/{name}",
     "/debug/nodes",
     "/debug/plan",
+    "/debug/snapshot",
 )
 
 
@@ -112,6 +115,28 @@ async def nodes(request: web.Request) -> web.Response:
 async def plan(request: web.Request) -> web.Response:
     """Every plan that holds capacity."""
     return _json(request.app[VIEW].plans())
+
+
+async def snapshot(request: web.Request) -> web.StreamResponse:
+    """A file for `muster explain --snapshot` and `muster simulate snapshot`.
+
+    It is complete when it ends with a ``view``: what breaks off has none. 503 without an API server.
+    """
+    view = request.app[VIEW]
+    if not isinstance(view, Copied) or view.objects is None:
+        return _json({"error": "there is no cluster to be copied"}, status=404)
+    lines = view.objects()
+    try:
+        some = [await anext(lines), await anext(lines)]
+    except ApiError as error:
+        return _json({"error": str(error)}, status=503)
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    await response.write(b"".join(some))
+    async for more in lines:
+        await response.write(more)
+    await response.write_eof()
+    return response
 
 
 def _json(value: Any, status: int = 200) -> web.Response:
