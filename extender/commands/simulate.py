@@ -19,7 +19,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     snapshot.add_argument(
         "file", metavar="FILE", type=Path, help="of /debug/snapshot, or a log of `serve --record`"
     )
-    snapshot.add_argument("--nodes", type=int, default=0, metavar="N", help="add nodes (%(default)s)")
+    snapshot.add_argument(
+        "--nodes", type=int, default=0, metavar="N", help="add nodes (%(default)s)"
+    )
     snapshot.add_argument("--like", default="", metavar="NAME", help="each like this node")
     json_flag(snapshot)
     chaos.add_argument("--seeds", type=int, default=100, metavar="N", help="runs (%(default)s)")
