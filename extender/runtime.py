@@ -11,22 +11,20 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-
 from extender import __version__
 from extender.core import api
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
-from extender.core.errors import ConfigError
+from extender.core.errors import ApiError
 from extender.core.state import Rules
-from extender.http.app import make_admin_app, make_app, serve
-from extender.http.tls import ServerTls, follow
+from extender.http.access import Gate
+from extender.http.doors import Doors
 from extender.http.verbs import Bindings
 from extender.jobs import KINDS
 from extender.kernels.warm import compile_all
@@ -36,6 +34,7 @@ from extender.kube.complaints import Complaints
 from extender.kube.executor import Executor, event_writer
 from extender.kube.lease import LeaderElector, Timing, boottime
 from extender.kube.reflector import Reflectors
+from extender.kube.reviews import Reviews
 from extender.kube.snapshots import snapshot
 from extender.kube.solo import AlwaysLeader
 from extender.loop import Loop, steady
@@ -43,7 +42,7 @@ from extender.obs.log import logger
 from extender.obs.logfile import header_of
 from extender.obs.metrics import Metrics
 from extender.obs.recorder import recording
-from extender.settings import Settings, Tls
+from extender.settings import Settings
 
 #: Everything that Muster watches.
 WATCHED = (
@@ -66,8 +65,6 @@ BIND_SLACK = 5.0
 DRAIN_SECONDS = 10.0
 #: Allocations between two collections of the young; the default of 700 is for small programs.
 GC_ALLOCATIONS = 20_000
-#: Seconds between two looks at rotated certificates.
-TLS_RELOAD_SECONDS = 30.0
 
 _log = logger("runtime")
 
@@ -168,7 +165,16 @@ async def running(
                 "leaseHolder": elector.holder(),
             }
 
-        runner = await _listen(settings, view, loop, bindings, metrics, stack, facts)
+        def reviewed(error: ApiError | None) -> None:
+            if error is None:
+                complaints.right("review tokens")
+            else:
+                complaints.wrong("review tokens", error)
+
+        gate = Gate(Reviews(client), metrics, time.monotonic, reviewed)
+        doors = Doors(m, metrics, gate, facts, stack)
+        deadline = m.bind_timeout_seconds - BIND_SLACK
+        runner = await doors.open(view, loop, bindings, bind_deadline=deadline)
         tasks = [
             asyncio.create_task(loop.run(), name="loop"),
             asyncio.create_task(reflectors.run(), name="reflectors"),
@@ -244,46 +250,6 @@ async def _fail_together(tasks: list[asyncio.Task[None]]) -> AsyncIterator[None]
     finally:
         for task in tasks:
             task.remove_done_callback(ended)
-
-
-async def _listen(
-    settings: Settings,
-    view: StateView,
-    loop: Loop,
-    bindings: Bindings,
-    metrics: Metrics,
-    stack: contextlib.AsyncExitStack,
-    facts: Callable[[], dict[str, Any]],
-) -> web.AppRunner:
-    m = settings.muster
-    app = make_app(
-        view,
-        loop,
-        bindings,
-        prefix=m.listen.prefix,
-        metrics=metrics,
-        bind_deadline=m.bind_timeout_seconds - BIND_SLACK,
-        body_limit=m.body_limit_bytes,
-        facts=facts,
-    )
-    context = None
-    if m.tls is not None:
-        tls = _server_tls(m.tls)
-        context = tls.context
-        following = asyncio.create_task(follow(tls, metrics, TLS_RELOAD_SECONDS), name="tls")
-        stack.callback(following.cancel)
-    if m.listen.admin_port is not None:
-        admin = make_admin_app(view, metrics, facts)
-        at = m.listen.admin_port
-        pages = await serve(admin, m.listen.host, at, setting="listen.adminPort")
-        stack.push_async_callback(pages.cleanup)
-    return await serve(app, m.listen.host, m.listen.port, context)
-
-
-def _server_tls(tls: Tls) -> ServerTls:
-    if tls.client_ca_file is None:
-        raise ConfigError("muster.tls.clientCAFile: is missing: callers are told by their CA")
-    return ServerTls(Path(tls.cert_file), Path(tls.key_file), Path(tls.client_ca_file))
 
 
 def _identity() -> str:

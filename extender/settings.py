@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -59,8 +60,18 @@ class Listen(_Section):
     host: Name = "127.0.0.1"
     port: int = Field(default=8900, ge=0, le=65_535)
     prefix: str = Field(default="/scheduler", pattern=r"^(/[A-Za-z0-9._~-]+)*$")
-    #: Plain HTTP for probes, metrics and debug pages alone: who asks there has no certificate.
+    #: Probes for everybody, metrics and debug pages for bearers of a token; https where tls is.
     admin_port: int | None = Field(default=None, ge=0, le=65_535)
+    #: Something else (a mesh) stands before the port and lets nobody through but kube-scheduler.
+    allow_plain_http: bool = Field(default=False, alias="allowPlainHTTP")
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only processes of this machine (or pod) reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 class LeaderElection(_Section):
@@ -132,6 +143,13 @@ class Muster(_Section):
             )
         if self.bind_timeout_seconds <= 2 * self.pod_max_backoff_seconds:
             raise ValueError("bindTimeoutSeconds must be more than twice podMaxBackoffSeconds")
+        listen = self.listen
+        if self.tls is None and not listen.loopback and not listen.allow_plain_http:
+            raise ValueError(
+                f"listen.host: {listen.host!r} is not allowed without tls, as whoever reaches the"
+                " port may bind pods: a loopback address, tls, or listen.allowPlainHTTP: true where"
+                " something else lets nobody but kube-scheduler through"
+            )
         return self
 
 

@@ -140,18 +140,32 @@ def test_serve_says_which_certificate_is_not_there(write: Write, capsys):
     tls = {"certFile": "a.crt", "keyFile": "a.key", "clientCAFile": "ca.crt"}
     section = {
         "kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")),
-        "listen": {"port": 0},
+        "listen": {"host": "127.0.0.1", "port": 0},
         "tls": tls,
     }
     assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 2
     assert "a.crt" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"listen": {"port": 0}}, "muster.listen.host: is missing: without muster.tls"),
+        ({"listen": {"host": "0.0.0.0"}}, "'0.0.0.0' is not allowed without tls"),
+        ({"tls": {"certFile": "a", "keyFile": "b"}}, "muster.tls.clientCAFile: is missing"),
+    ],
+)
+def test_serve_does_not_open_the_verbs_to_whoever_comes(write: Write, more, words, capsys):
+    section = {"kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")), **more}
+    assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_serve_says_that_its_address_cannot_be_had(write: Write, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         section = {
             "kubeconfig": write("kubeconfig", kubeconfig("http://127.0.0.1:1")),
-            "listen": {"port": (port := taken.getsockname()[1])},
+            "listen": {"host": "127.0.0.1", "port": (port := taken.getsockname()[1])},
         }
         assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 1
     said = capsys.readouterr().err
@@ -164,7 +178,7 @@ def test_serve_refuses_a_file_of_kubernetes_by_its_kind(capsys):
 
 
 def test_serve_refuses_a_kubeconfig_that_is_not_there(write: Write, capsys):
-    section = {"kubeconfig": "nowhere", "listen": {"port": 0}}
+    section = {"kubeconfig": "nowhere", "listen": {"host": "127.0.0.1", "port": 0}}
     assert cli.main(["serve", "--config", write("muster.yaml", {"muster": section})]) == 2
     assert "kubeconfig nowhere" in capsys.readouterr().err
 
@@ -191,7 +205,7 @@ async def test_serve_runs_until_it_is_told_to_stop(write: Write):
     async with ApiServer() as server:
         section = {
             "kubeconfig": write("kubeconfig", kubeconfig(server.url)),
-            "listen": {"port": 0},
+            "listen": {"host": "127.0.0.1", "port": 0},
             "leaderElection": {"enabled": False},
         }
         config = write("muster.yaml", {"muster": section})
@@ -230,7 +244,7 @@ def member(name: str, **annotations: str) -> dict[str, Any]:
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
     """Of a Muster that has said in the API why the gang default/train waits."""
-    section = {"listen": {"port": 0}, "leaderElection": {"enabled": False}}
+    section = {"listen": {"host": "127.0.0.1", "port": 0}, "leaderElection": {"enabled": False}}
     async with (
         ApiServer() as server,
         Client(server.url) as client,
@@ -294,7 +308,10 @@ class Pages(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = json.dumps(self.state if self.path == "/debug/state" else []).encode()
-        self.send_response(200)
+        status, token = 200, self.state.get("token")
+        if token is not None and self.headers["Authorization"] != f"Bearer {token}":
+            status, body = 403, b"no right to that\n"
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -346,6 +363,18 @@ def test_explain_answers_no_where_nothing_listens(capsys):
 def test_explain_refuses_what_cannot_be_asked(words, capsys):
     assert cli.main(["explain", *words]) == 2
     assert "is not allowed" in capsys.readouterr().err
+
+
+def test_explain_brings_a_token_and_says_what_a_refusal_says(
+    service_that_says, write: Write, capsys
+):
+    url = service_that_says(synced=True, leading=True, token="sesame")
+    assert cli.main(["explain", "--url", url]) == 1
+    assert "HTTP 403: no right to that" in capsys.readouterr().err
+    token = write("token", "sesame\n")
+    assert cli.main(["explain", "--url", url, "--token-file", token]) == 0
+    assert cli.main(["explain", "--url", url, "--token-file", "nowhere"]) == 2
+    assert "--token-file: nowhere: cannot be read" in capsys.readouterr().err
 
 
 # check

@@ -65,7 +65,7 @@ def test_the_job_in_the_readme_is_valid(tmp_path: Path, capsys) -> None:
 
 
 def test_the_check_in_the_readme_finds_nothing(monkeypatch, capsys) -> None:
-    (words,) = re.findall(r"muster check (config\S+ \S+)", README)
+    (words,) = re.findall(r"muster check (manifests/scheduler\S+ \S+)", README)
     monkeypatch.chdir(ROOT)
     assert cli.main(["check", *words.split()]) == 0
     assert "0 problems" in capsys.readouterr().out

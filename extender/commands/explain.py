@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 HELP = "say why a gang waits, or where it is"
 #: Seconds that the service may take to answer.
 TIMEOUT = 10.0
+#: Of a refusal's text that is shown.
+_SAID_BYTES = 500
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +27,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ca", metavar="FILE", help="https: who signs the service's certificate")
     parser.add_argument("--cert", metavar="FILE", help="https: the client's certificate and key")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="https, on the admin port: a token (kubectl create token) of who may get /debug/*",
+    )
     parser.add_argument(
         "--snapshot",
         metavar="FILE",
@@ -60,17 +70,12 @@ def _of_service(args: argparse.Namespace) -> int:
     import json
     from urllib.error import HTTPError
 
-    path = "/debug/gangs"
-    if args.gang is not None:
-        namespace, _, name = args.gang.rpartition("/")
-        if not name or "/" in namespace:
-            say("explain", f"{args.gang!r} is not allowed: NAMESPACE/NAME")
-            return MISUSE
-        path += f"/{namespace or 'default'}/{name}"
-    if "://" not in args.url:
-        args.url = f"http://{args.url}"
-    if not args.url.startswith(("http://", "https://")):
-        say("explain", f"--url: {args.url!r} is not allowed: http:// or https://")
+    from extender.core.errors import ConfigError
+
+    try:
+        path = _path(args)
+    except ConfigError as error:
+        say("explain", error)
         return MISUSE
     try:
         state = _get(args, "/debug/state")
@@ -81,10 +86,7 @@ def _of_service(args: argparse.Namespace) -> int:
             say("explain", _standing_by(state))
         found = _get(args, path)
     except HTTPError as error:
-        if error.code != 404 or args.gang is None:
-            say("explain", f"{args.url}: HTTP {error.code}: is that Muster?")
-        else:
-            say("explain", f"no gang {args.gang}: no PodGroup, job or pod of that name")
+        say("explain", _refused(args, error))
         return NO
     except (OSError, json.JSONDecodeError) as error:
         say("explain", f"{args.url}: no answer: {getattr(error, 'reason', error)}")
@@ -96,6 +98,44 @@ def _of_service(args: argparse.Namespace) -> int:
     else:
         _print_all(found)
     return OK
+
+
+def _path(args: argparse.Namespace) -> str:
+    """The page that is asked for; ``url`` is completed, and ``token`` read.
+
+    Raises ConfigError for words that cannot be meant.
+    """
+    from extender.core.errors import ConfigError
+
+    path = "/debug/gangs"
+    if args.gang is not None:
+        namespace, _, name = args.gang.rpartition("/")
+        if not name or "/" in namespace:
+            raise ConfigError(f"{args.gang!r} is not allowed: NAMESPACE/NAME")
+        path += f"/{namespace or 'default'}/{name}"
+    if "://" not in args.url:
+        args.url = f"http://{args.url}"
+    if not args.url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url: {args.url!r} is not allowed: http:// or https://")
+    args.token = ""
+    if args.token_file:
+        try:
+            args.token = Path(args.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"--token-file: {args.token_file}: cannot be read: {error}"
+            ) from error
+    return path
+
+
+def _refused(args: argparse.Namespace, error: HTTPError) -> str:
+    if error.code in (401, 403, 503):
+        # Who may read is said in the page's own words.
+        said = error.read(_SAID_BYTES).decode(errors="replace").strip()
+        return f"{args.url}: HTTP {error.code}: {said}"
+    if error.code == 404 and args.gang is not None:
+        return f"no gang {args.gang}: no PodGroup, job or pod of that name"
+    return f"{args.url}: HTTP {error.code}: is that Muster?"
 
 
 def _standing_by(state: dict[str, Any]) -> str:
@@ -110,15 +150,17 @@ def _standing_by(state: dict[str, Any]) -> str:
 def _get(args: argparse.Namespace, path: str) -> Any:
     import json
     import ssl
-    from urllib.request import urlopen
+    from urllib.request import Request, urlopen
 
     context = None
     if args.url.startswith("https://"):
         context = ssl.create_default_context(cafile=args.ca)
         if args.cert:
             context.load_cert_chain(args.cert)
-    url = args.url.rstrip("/") + path
-    with urlopen(url, timeout=TIMEOUT, context=context) as reply:  # noqa: S310 - http(s), see run()
+    asked = Request(args.url.rstrip("/") + path)  # noqa: S310 - http(s), see run()
+    if args.token:
+        asked.add_header("Authorization", f"Bearer {args.token}")
+    with urlopen(asked, timeout=TIMEOUT, context=context) as reply:  # noqa: S310
         return json.load(reply)
 
 

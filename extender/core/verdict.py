@@ -29,6 +29,15 @@ class FilterAnswer(Struct, frozen=True):
     event: Event | None = None
 
 
+class User(Struct, frozen=True):
+    """Who asks for a page, in the API server's words (authentication.k8s.io/v1 UserInfo)."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
 class View(Protocol):
     """The published state, as the verbs and the debug pages read it."""
 

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from extender.core.verdict import Inbox, View
 from extender.http import admin
+from extender.http.access import Gate
+from extender.http.tls import ServerTls
 from extender.http.verbs import Bindings, Verbs
 from extender.obs.metrics import Metrics
 
@@ -40,14 +43,17 @@ def make_app(
     body_limit: int = BODY_LIMIT,
     clock: Callable[[], float] = time.monotonic,
     facts: Callable[[], dict[str, Any]] = dict,
+    tls: ServerTls | None = None,
 ) -> web.Application:
     """The extender's verbs under ``prefix``, and the pages of :mod:`extender.http.admin`.
 
+    Who gets as far as this may bind pods (by a certificate, or on loopback), and so read the pages.
     ``bind_deadline`` (seconds) has to be below the httpTimeout of the bind entry. ``facts`` are
     shown in /debug/state beside what the view says.
     """
     verbs = Verbs(view, inbox, bindings, metrics=metrics, bind_deadline=bind_deadline, clock=clock)
-    app = web.Application(client_max_size=body_limit)
+    middlewares = [_renewing(tls)] if tls is not None else []
+    app = web.Application(client_max_size=body_limit, middlewares=middlewares)
     app[BINDINGS] = bindings
     app.add_routes(verbs.routes(prefix))
     app.on_shutdown.append(_abandon_bindings)
@@ -55,13 +61,14 @@ def make_app(
 
 
 def make_admin_app(
-    view: View, metrics: Metrics, facts: Callable[[], dict[str, Any]] = dict
+    view: View, metrics: Metrics, facts: Callable[[], dict[str, Any]] = dict, *, gate: Gate
 ) -> web.Application:
-    """The pages alone, for a plain listener beside one that asks for client certificates.
+    """The pages alone, beside a listener that asks for client certificates.
 
-    A kubelet's probes and most scrapers have none.
+    A kubelet's probes have none, and are let through; a scraper brings a token.
     """
-    return _with_admin(web.Application(), view, metrics, facts)
+    app = web.Application(middlewares=[gate.middleware()])
+    return _with_admin(app, view, metrics, facts)
 
 
 async def serve(
@@ -109,6 +116,23 @@ def _with_admin(
     app[admin.METRICS] = metrics
     app.add_routes(admin.routes())
     return app
+
+
+def _renewing(tls: ServerTls) -> Middleware:
+    """A connection from before the certificates changed ends with its next answer.
+
+    kube-scheduler would keep it open for as long as it asks, whatever the client CA is by now.
+    """
+
+    @web.middleware
+    async def renew(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        connection = request.get_extra_info("ssl_object")
+        if connection is not None and tls.outdated(connection):
+            response.force_close()
+        return response
+
+    return renew
 
 
 async def _abandon_bindings(app: web.Application) -> None:

@@ -1,6 +1,7 @@
-"""TLS for the extender: only who holds a certificate of the client CA is served.
+"""TLS: for the verbs, only who holds a certificate of the client CA is served.
 
-kube-scheduler can prove itself to an extender by a client certificate and by nothing else.
+kube-scheduler can prove itself to an extender by a client certificate and by nothing else. The pages
+are served with the same certificate to clients that need none (they bring a token, or probe).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ _log = logger("tls")
 class ServerTls:
     """A server context whose certificate, key and client CA follow their files.
 
-    Raises :class:`ConfigError` when the files cannot be used.
+    Without a client CA nobody is asked for a certificate. Raises :class:`ConfigError` when the
+    files cannot be used.
     """
 
-    def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path) -> None:
+    def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._files = (cert_file, key_file, client_ca_file)
         self._texts = self._read()
         self._current = self._load()
@@ -46,6 +48,10 @@ class ServerTls:
         self._reloaded = True
         return True
 
+    def outdated(self, connection: ssl.SSLObject) -> bool:
+        """Whether it was made with files that have been replaced since."""
+        return connection.context is not self._current
+
     def _switch(
         self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext
     ) -> int | None:
@@ -58,7 +64,7 @@ class ServerTls:
 
     def _read(self) -> tuple[bytes, ...]:
         try:
-            return tuple(file.read_bytes() for file in self._files)
+            return tuple(file.read_bytes() for file in self._files if file is not None)
         except OSError as error:
             raise ConfigError(f"{error.filename}: {error.strerror}") from error
 
@@ -66,7 +72,6 @@ class ServerTls:
         cert, key, client_ca = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
         # A ticket would resume a session without a look at the client's certificate.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -74,6 +79,9 @@ class ServerTls:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{cert}, {key}: not a certificate and its key: {error}") from error
+        if client_ca is None:
+            return context
+        context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_ca)
         except (OSError, ssl.SSLError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -18,6 +19,10 @@ Write = Bind | Create | Patch | Delete
 #: Answers after which the same request may succeed: none at all, too many requests, and faults of
 #: the server or of what stands before it. Everything else is an answer.
 RETRIED = frozenset({0, 429, 500, 502, 503, 504})
+
+#: How no right to a request is said (apiserver endpoints/handlers/responsewriters, forbiddenMessage);
+#: quota and admission also answer 403, in other words.
+_NO_RIGHT = re.compile(r'\bUser "[^"]*" cannot ')
 
 
 class _Cause(Struct, frozen=True):
@@ -102,9 +107,15 @@ def object_in(reply: Reply) -> Manifest | None:
 def judged(command: Write, reply: Reply) -> Reply:
     """The answer as the protocol names it.
 
+    A missing right is no word on the object, and may be there in a moment: an API server that has
+    just started refuses everything until it has read its roles. It is tried again, as a fault of
+    the server's.
+
     A uid in a patch that is not the object's is "immutable" (422) to kube-apiserver 1.37, where
     every other precondition conflicts (409).
     """
+    if reply.code == 403 and _NO_RIGHT.search(reply.message):
+        return Reply(503, reply.body, "NoRight", reply.message)
     if not isinstance(command, Patch) or reply.code != 422:
         return reply
     try:

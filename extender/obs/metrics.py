@@ -53,6 +53,11 @@ class Metrics:
         #: result: ok, failed.
         self.tls_reloads = counter("tls_reloads", "Changed certificates read again.", "result")
 
+        #: verdict: allowed, no_token, unknown_token, forbidden, no_answer, busy.
+        self.page_access = counter(
+            "page_access", "Requests for metrics and debug pages on the admin port.", "verdict"
+        )
+
         # The API. kind: the resource's kind.
         self.events_in = counter("events_in", "Watch and list events decoded.", "kind", "type")
         self.decode_errors = counter("decode_errors", "Objects that could not be decoded.", "kind")

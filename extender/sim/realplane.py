@@ -44,7 +44,8 @@ class RealPlane:
 
     `users` maps further names to their groups; each gets a token and no rights but those that RBAC gives.
     `generic_workload` serves the native Workload and PodGroup of scheduling.k8s.io, by default where they
-    are v1beta1 (from 1.37). `audit` is an audit level, say "Metadata": requests are then logged to audit.log.
+    are v1beta1 (from 1.37). `audit` is an audit level, say "Metadata": requests (of `audit_users` alone, if there
+    are any) are then logged to audit.log.
     A `detached` plane lives on when this process ends.
     """
 
@@ -60,6 +61,7 @@ class RealPlane:
         runtime_config: Iterable[str] = (),
         apiserver_args: Iterable[str] = (),
         audit: str = "",
+        audit_users: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
         self.bin_dir = bin_dir
@@ -69,6 +71,7 @@ class RealPlane:
         self._runtime_config = list(runtime_config)
         self._apiserver_args = list(apiserver_args)
         self._audit = audit
+        self._audit_users = list(audit_users)
         self._detached = detached
         self._owner = os.getpid()
         self._etcd: Daemon | None = None
@@ -286,11 +289,14 @@ class RealPlane:
         if self._runtime_config:
             flags["runtime-config"] = ",".join(self._runtime_config)
         if self._audit:
+            rule: dict[str, object] = {"level": self._audit}
+            if self._audit_users:
+                rule["users"] = self._audit_users
             policy = {
                 "apiVersion": "audit.k8s.io/v1",
                 "kind": "Policy",
                 "omitStages": ["RequestReceived"],
-                "rules": [{"level": self._audit}],
+                "rules": [rule, {"level": "None"}],
             }
             flags["audit-policy-file"] = self.work_dir / "audit.yaml"
             flags["audit-log-path"] = self.work_dir / "audit.log"

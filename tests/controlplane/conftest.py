@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extender.kube import credentials
 from extender.runtime import Service, running
 from extender.settings import Settings, parse
 from extender.sim import fleet
@@ -19,6 +18,7 @@ from extender.sim.binaries import binaries
 from extender.sim.daemon import free_port
 from extender.sim.kubelet import Kubelet
 from extender.sim.realplane import RealPlane
+from tests.controlplane import rights
 from tests.controlplane.world import World, client_of, empty
 
 ROOT = Path(__file__).parents[2]
@@ -42,18 +42,31 @@ def extender_port() -> int:
 def plane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, extender_port: int
 ) -> Iterator[RealPlane]:
-    """etcd, kube-apiserver and kube-scheduler with the sample configuration of config/."""
+    """etcd, kube-apiserver and kube-scheduler with the sample configuration of config/.
+
+    When the session ends, nothing that Muster asked for was beyond its role.
+    """
     version = request.config.getoption("--kubernetes-version")
     folder = tmp_path_factory.mktemp("plane")
-    with RealPlane(binaries(version), folder, version=version) as real:
+    with RealPlane(
+        binaries(version),
+        folder,
+        version=version,
+        users={rights.ACCOUNT: rights.GROUPS},
+        apiserver_args=[rights.ADMISSION],
+        audit="Metadata",
+        audit_users=[rights.ACCOUNT],
+    ) as real:
         real.start_etcd()
         real.start_apiserver()
+        rights.grant(real)
         crds = sorted((ROOT / "manifests" / "crds").glob("*_*.yaml"))
         for crd in crds:
             real.kubectl("apply", "-f", str(crd))
         real.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
         real.start_scheduler(scheduler_config("scheduler-own.yaml", extender_port), "muster")
         yield real
+        assert rights.forbidden(folder / "audit.log") == set()
 
 
 def scheduler_config(name: str, port: int) -> str:
@@ -93,8 +106,7 @@ def settings_for(port: int, **more: object) -> Settings:
 @pytest.fixture
 async def muster(world: World, extender_port: int) -> AsyncIterator[Service]:
     """A leading Muster in this process; its invariants are checked when the test ends."""
-    where = credentials.from_kubeconfig(str(world.plane.kubeconfig_path))
-    async with running(settings_for(extender_port), where) as service:
+    async with running(settings_for(extender_port), rights.account(world.plane)) as service:
         await leading(service)
         yield service
         check_service(service)

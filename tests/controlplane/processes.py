@@ -17,11 +17,12 @@ import yaml
 from extender.core.objects import Manifest
 from extender.sim.daemon import free_port
 from extender.sim.realplane import RealPlane
+from tests.controlplane import rights
 
 #: Seconds. A lease short enough for a test to see it expire.
 LEASE = {
     "enabled": True,
-    "namespace": "default",
+    "namespace": rights.NAMESPACE,
     "leaseDurationSeconds": 3,
     "renewDeadlineSeconds": 2,
     "retryPeriodSeconds": 0.5,
@@ -36,7 +37,11 @@ class Replica:
         self._log = folder / f"muster-{port}.log"
         self._config = folder / f"muster-{port}.yaml"
         listen = {"host": "127.0.0.1", "port": port}
-        muster = {"kubeconfig": str(plane.kubeconfig_path), "listen": listen, **section}
+        muster = {
+            "kubeconfig": str(plane.kubeconfig_of(rights.ACCOUNT)),
+            "listen": listen,
+            **section,
+        }
         self._config.write_text(yaml.safe_dump({"muster": muster}))
         self.process: asyncio.subprocess.Process | None = None
 

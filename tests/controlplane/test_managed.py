@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from extender.core import api
-from extender.kube import credentials
 from extender.runtime import Service, running
 from tests.controlplane.conftest import check_service, leading, scheduler_config, settings_for
+from tests.controlplane.rights import account
 from tests.controlplane.test_s10_jobs import job
 from tests.controlplane.world import GPU, World, pod
 
@@ -24,8 +24,7 @@ async def managed(world: World, extender_port: int) -> AsyncIterator[Service]:
         settings = settings_for(
             extender_port, schedulerNames=["default-scheduler"], managedResources=[GPU]
         )
-        where = credentials.from_kubeconfig(str(world.plane.kubeconfig_path))
-        async with running(settings, where) as service:
+        async with running(settings, account(world.plane)) as service:
             await leading(service)
             yield service
             check_service(service)

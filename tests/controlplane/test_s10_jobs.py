@@ -10,10 +10,10 @@ import yaml
 
 from extender.core import api
 from extender.core.objects import Manifest
-from extender.kube import credentials
 from extender.runtime import Service, running
 from extender.sim import fleet
 from tests.controlplane.conftest import check_service, leading, scheduler_config, settings_for
+from tests.controlplane.rights import account
 from tests.controlplane.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -100,8 +100,7 @@ async def test_manifest_17_where_the_default_scheduler_carries_the_extender(
     try:
         await world.nodes("n1", gpus=0, cpu="8")
         settings = settings_for(extender_port, schedulerNames=["default-scheduler"])
-        where = credentials.from_kubeconfig(str(world.plane.kubeconfig_path))
-        async with running(settings, where) as service:
+        async with running(settings, account(world.plane)) as service:
             await leading(service)
             await world.client.create(api.PYTORCH_JOBS, "default", shared("17"))
             await world.until_object(

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from extender.core import api
-from extender.kube import credentials
 from extender.runtime import Service, running
 from tests.controlplane.conftest import check_service, leading, scheduler_config, settings_for
 from tests.controlplane.gangs import (
@@ -19,6 +18,7 @@ from tests.controlplane.gangs import (
     until_planned,
     until_refused,
 )
+from tests.controlplane.rights import account
 from tests.controlplane.world import World, pod
 
 VOLCANO = {"scheduling.k8s.io/group-name": "train"}
@@ -36,9 +36,8 @@ def trainer(plane, extender_port) -> str:
 @pytest.fixture
 async def renamed(world: World, trainer: str, extender_port: int) -> AsyncIterator[Service]:
     """A Muster for the names ``trainer`` and ``tuner``, and not for ``muster``."""
-    where = credentials.from_kubeconfig(str(world.plane.kubeconfig_path))
     settings = settings_for(extender_port, schedulerNames=["trainer", "tuner"])
-    async with running(settings, where) as service:
+    async with running(settings, account(world.plane)) as service:
         await leading(service)
         yield service
         check_service(service)

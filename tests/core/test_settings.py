@@ -120,7 +120,7 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
         ),
         (
             "muster: {listen: {prot: 1}}",
-            "listen.prot: no such field; allowed: adminPort, host, port, prefix",
+            "listen.prot: no such field; allowed: adminPort, allowPlainHTTP, host, port, prefix",
         ),
         ("muster: {listen: {port: 70000}}", "muster.listen.port: 70000 is not allowed"),
         ("muster: {listen: {port: '80'}}", "muster.listen.port: '80' is not allowed"),
@@ -136,6 +136,11 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
         ),
         ("muster: {listen: 8900}", "muster.listen: 8900 is not allowed: a map of fields"),
         ("muster: {concurrency: 0}", "muster.concurrency: 0 is not allowed: at least 1"),
+        (
+            "muster: {listen: {host: 0.0.0.0}}",
+            "muster: listen.host: '0.0.0.0' is not allowed without tls",
+        ),
+        ("muster: {listen: {host: muster.example}}", "'muster.example' is not allowed without tls"),
         ("kind: Pod", "is a Pod, not a muster.yaml"),
         ("muster: {schedulerNames: []}", "muster.schedulerNames: [] is not allowed"),
         ("muster: {schedulerName: x}", "schedulerName 'x' must be one of schedulerNames (muster)"),
@@ -153,6 +158,21 @@ def test_mistakes_are_named(text, message):
     assert str(error.value).startswith("muster.yaml: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        "{host: 127.0.0.1}",
+        "{host: 127.8.9.1}",
+        "{host: '::1'}",
+        "{host: localhost}",
+        "{}",
+        "{host: 0.0.0.0, allowPlainHTTP: true}",
+    ],
+)
+def test_plain_http_is_for_loopback(listen):
+    assert read(f"muster: {{listen: {listen}}}").muster.tls is None
 
 
 def test_files_that_cannot_be_read(tmp_path):

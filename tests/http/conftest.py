@@ -12,9 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from extender.core.errors import ApiError
 from extender.core.events import Event
 from extender.core.objects import Pod
-from extender.core.verdict import FilterAnswer
+from extender.core.verdict import FilterAnswer, User
+from extender.http.access import Gate
 from extender.http.app import make_app, serve
 from extender.http.verbs import Bindings
 from extender.obs.metrics import Metrics
@@ -75,6 +77,41 @@ class ScriptedView:
 
     def plans(self) -> list[dict[str, Any]]:
         return [{"attempt": 1}]
+
+
+#: A header that :func:`open_gate` lets through.
+BEARER = {"Authorization": "Bearer any"}
+
+
+class Reviewer:
+    """The API server's word on tokens and rights, which a test gives; and what was asked."""
+
+    def __init__(self) -> None:
+        self.users = {"any": User("any"), "reader": User("prometheus", groups=("monitoring",))}
+        self.rights: set[tuple[str, str, str]] = set()
+        self.down: ApiError | None = None
+        self.asked: list[tuple[str, ...]] = []
+        #: Cleared, an answer waits.
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def user_of(self, token: str) -> User | None:
+        self.asked.append(("token", token))
+        await self.answers.wait()
+        if self.down is not None:
+            raise self.down
+        return self.users.get(token)
+
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        self.asked.append((user.username, verb, path))
+        if self.down is not None:
+            raise self.down
+        return user.username == "any" or (user.username, verb, path) in self.rights
+
+
+def open_gate(metrics: Metrics | None = None) -> Gate:
+    """Lets every :data:`BEARER` read everything."""
+    return Gate(Reviewer(), metrics or Metrics(), time.monotonic, lambda _: None)
 
 
 class Queue(asyncio.Queue[Event]):

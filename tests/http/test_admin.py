@@ -8,7 +8,7 @@ import pytest
 from extender.http import admin
 from extender.http.app import make_admin_app, serve
 from extender.obs.metrics import Metrics
-from tests.http.conftest import ScriptedView
+from tests.http.conftest import BEARER, ScriptedView, open_gate
 
 PAGES = {
     "/debug/state": {"leader": False, "epoch": 3},
@@ -72,12 +72,13 @@ async def test_metrics_count_gangs_as_they_are_when_asked(service):
 
 
 async def test_the_pages_alone_have_no_verbs():
-    runner = await serve(make_admin_app(ScriptedView(), Metrics()), "127.0.0.1", 0)
+    app = make_admin_app(ScriptedView(), Metrics(), gate=open_gate())
+    runner = await serve(app, "127.0.0.1", 0)
     host, port = runner.addresses[0][:2]
     async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
         async with session.get("/readyz") as response:
             assert response.status == 200
-        async with session.post("/filter", data=b"{}") as response:
+        async with session.post("/filter", data=b"{}", headers=BEARER) as response:
             assert response.status == 404
     await runner.cleanup()
 
@@ -92,13 +93,12 @@ async def test_the_index_names_every_page(service, path):
 
 async def test_the_state_shows_what_only_the_shell_knows_too():
     facts = {"version": "1", "leaseHolder": "b_2"}
-    runner = await serve(
-        make_admin_app(ScriptedView(), Metrics(), lambda: dict(facts)), "127.0.0.1", 0
-    )
+    app = make_admin_app(ScriptedView(), Metrics(), lambda: dict(facts), gate=open_gate())
+    runner = await serve(app, "127.0.0.1", 0)
     host, port = runner.addresses[0][:2]
     async with (
         aiohttp.ClientSession(f"http://{host}:{port}") as session,
-        session.get("/debug/state") as response,
+        session.get("/debug/state", headers=BEARER) as response,
     ):
         found = await response.json()
     await runner.cleanup()

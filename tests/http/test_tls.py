@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
 import trustme
 
 from extender.core.errors import ConfigError
-from extender.http.app import make_admin_app, serve
+from extender.http.app import make_admin_app, make_app, serve
 from extender.http.tls import ServerTls, follow
+from extender.http.verbs import Bindings
 from extender.obs.metrics import Metrics
-from tests.http.conftest import ScriptedView
+from tests.http.conftest import Queue, ScriptedView, open_gate
 
 
 class Files:
@@ -60,7 +62,17 @@ def tls(files):
 
 @pytest.fixture
 async def url(tls):
-    runner = await serve(make_admin_app(ScriptedView(), Metrics()), "127.0.0.1", 0, tls.context)
+    inbox = Queue()
+    app = make_app(
+        ScriptedView(),
+        inbox,
+        Bindings(inbox),
+        prefix="/",
+        metrics=Metrics(),
+        bind_deadline=1.0,
+        tls=tls,
+    )
+    runner = await serve(app, "127.0.0.1", 0, tls.context)
     yield "https://{}:{}/healthz".format(*runner.addresses[0][:2])
     await runner.cleanup()
 
@@ -85,6 +97,48 @@ async def test_no_certificate_is_refused(files, url):
 async def test_a_certificate_of_another_ca_is_refused(files, url):
     with pytest.raises(aiohttp.ClientError):
         await status(url, files.client(files.server_ca))
+
+
+async def test_an_expired_certificate_is_refused(files, url):
+    context = files.client()
+    ended = datetime.now(UTC) - timedelta(minutes=1)
+    cert = files.client_ca.issue_cert("scheduler@muster", not_after=ended)
+    cert.configure_cert(context)
+    with pytest.raises(aiohttp.ClientError):
+        await status(url, context)
+
+
+async def test_a_connection_that_is_kept_ends_with_its_next_answer_after_a_rotation(
+    files, tls, url
+):
+    """kube-scheduler keeps its connections; a CA that was taken back would count for ever."""
+
+    async with aiohttp.ClientSession() as session:
+        before = files.client(files.client_ca)
+        for _ in range(2):
+            async with session.get(url, ssl=before) as response:
+                assert (response.status, response.headers.get("Connection")) == (200, None)
+        files.client_ca = trustme.CA()
+        files.write()
+        assert tls.reload()
+        async with session.get(url, ssl=before) as response:
+            assert response.headers["Connection"] == "close"
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(url, ssl=before)
+
+
+async def test_pages_are_served_to_who_has_no_certificate_and_follow_the_files_too(files):
+    cert, key, _ = files.paths
+    pages = ServerTls(cert, key, None)
+    app = make_admin_app(ScriptedView(), Metrics(), gate=open_gate())
+    runner = await serve(app, "127.0.0.1", 0, pages.context)
+    url = "https://{}:{}/healthz".format(*runner.addresses[0][:2])
+    assert await status(url, files.client()) == 200
+    files.server_ca = trustme.CA()
+    files.write()
+    assert pages.reload()
+    assert await status(url, files.client()) == 200
+    await runner.cleanup()
 
 
 async def test_tls_before_1_2_is_refused(files, url):

@@ -156,6 +156,30 @@ async def test_what_is_an_answer_is_reported_at_once(bench, code):
     assert len(bench.client.sent) == 1
 
 
+NO_RIGHT = (
+    'pods "p" is forbidden: User "m" cannot create resource "pods/binding" in API group "" in'
+)
+
+
+async def test_a_missing_right_may_be_there_in_a_moment(bench):
+    """An API server that has just started grants nothing until it has read its roles."""
+    bench.client.on("POST", BINDING, Reply(403, b"{}", "Forbidden", NO_RIGHT))
+    assert await bench.run(BIND) == [Done(1, 201)]
+    assert len(bench.client.sent) == 2
+
+
+async def test_a_missing_right_is_no_word_on_the_object(bench):
+    bench.client.default = Reply(403, b"{}", "Forbidden", NO_RIGHT)
+    assert await bench.run(BIND) == [Done(1, 503, "NoRight", NO_RIGHT)]
+
+
+async def test_quota_says_so_at_once(bench):
+    words = 'pods "p" is forbidden: exceeded quota: gpus, requested: pods=1, used: pods=2'
+    bench.client.default = Reply(403, b"{}", "Forbidden", words)
+    assert await bench.run(BIND) == [Done(1, 403, "Forbidden", words)]
+    assert len(bench.client.sent) == 1
+
+
 async def test_retry_after_is_respected(bench, looptime):
     bench.client.on("POST", BINDING, status(429, "TooManyRequests", retry_after=7.0))
     await bench.run(BIND)

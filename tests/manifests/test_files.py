@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ import yaml
 
 from extender.core import api
 from extender.core.ingest import GATE, PLAN_ANNOTATION
+from extender.http import admin
+from extender.http.access import OPEN
 from extender.kube.label import LEADER_LABEL
+from extender.kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
 from extender.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,15 +29,20 @@ FILES = sorted(
 )
 
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]
-READ = {"get", "list", "watch"}
+READ = {"list", "watch"}
 #: Beside reading: what Muster does to objects and to their subresources.
 WRITES = {
-    api.PODS: {"": {"create", "patch", "delete"}, "binding": {"create"}, "status": {"patch"}},
+    api.PODS: {
+        "": {"get", "create", "patch", "delete"},
+        "binding": {"create"},
+        "status": {"patch"},
+    },
     api.SERVICES: {"": {"create", "delete"}},
     api.VOLCANO_GROUPS: {"": {"create", "patch"}, "status": {"patch"}},
-    api.SIGS_GROUPS: {"": {"create", "patch"}, "status": {"patch"}},
+    api.SIGS_GROUPS: {"": {"patch"}, "status": {"patch"}},
     api.NATIVE_GROUPS: {"status": {"patch"}},
-    api.GANG_PLANS: {"": {"create", "patch"}},
+    # A plan whose group was made anew has another owner; who changes that must be allowed to delete.
+    api.GANG_PLANS: {"": {"create", "patch", "delete"}},
     api.PYTORCH_JOBS: {
         "": {"patch", "delete"},
         "status": {"patch"},
@@ -54,7 +63,7 @@ def granted(role_kind: str) -> dict[tuple[str, str], set[str]]:
     rights: dict[tuple[str, str], set[str]] = {}
     for role in of_kind(role_kind):
         for rule in role["rules"]:
-            for group in rule["apiGroups"]:
+            for group in rule.get("apiGroups", ()):
                 for resource in rule["resources"]:
                     rights.setdefault((group, resource), set()).update(rule["verbs"])
     return rights
@@ -81,7 +90,11 @@ def test_kustomization_lists_every_file(folder):
 
 
 def test_rights_are_exactly_those_that_the_code_needs():
-    needed: dict[tuple[str, str], set[str]] = {(api.EVENTS.group, "events"): {"create", "patch"}}
+    needed: dict[tuple[str, str], set[str]] = {
+        (api.EVENTS.group, "events"): {"create", "patch"},
+        (TOKEN_REVIEWS.group, TOKEN_REVIEWS.plural): {"create"},
+        (ACCESS_REVIEWS.group, ACCESS_REVIEWS.plural): {"create"},
+    }
     for resource in RESOURCES:
         if resource in (api.EVENTS, api.LEASES):
             continue
@@ -95,6 +108,19 @@ def test_rights_are_exactly_those_that_the_code_needs():
 def test_the_lease_is_written_in_musters_namespace_only():
     leases = {(api.LEASES.group, "leases"): {"get", "create", "patch"}}
     assert granted("Role") == leases
+    settings = Settings.model_validate(yaml.safe_load((MANIFESTS / "base/muster.yaml").read_text()))
+    (role,) = of_kind("Role")
+    for rule in role["rules"]:
+        if rule["verbs"] != ["create"]:
+            assert rule["resourceNames"] == [settings.muster.leader_election.name]
+
+
+def test_readers_may_get_every_guarded_page_and_nothing_else():
+    (reader,) = (r for r in of_kind("ClusterRole") if r["metadata"]["name"] == "muster-reader")
+    (rule,) = reader["rules"]
+    assert rule["verbs"] == ["get"]
+    for page in set(admin.PATHS) - OPEN | {"/debug"}:
+        assert any(fnmatch(page, allowed) for allowed in rule["nonResourceURLs"]), page
 
 
 def test_bindings_name_what_there_is():
@@ -107,7 +133,10 @@ def test_bindings_name_what_there_is():
     }
     (namespace,) = of_kind("Namespace")
     bindings = of_kind("RoleBinding") + of_kind("ClusterRoleBinding")
-    assert len(bindings) == len(roles)
+    # Whom muster-reader is bound to is the cluster's to say.
+    assert {b["roleRef"]["name"] for b in bindings} == {name for _, name in roles} - {
+        "muster-reader"
+    }
     for binding in bindings:
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
         (subject,) = binding["subjects"]
@@ -119,9 +148,9 @@ def test_service_selects_the_leader_among_the_deployments_pods():
     (service,), (deployment,) = of_kind("Service"), of_kind("Deployment")
     template = deployment["spec"]["template"]
     assert service["spec"]["selector"] == {**template["metadata"]["labels"], LEADER_LABEL: "true"}
-    (port,) = service["spec"]["ports"]
     (container,) = template["spec"]["containers"]
-    assert port["targetPort"] in {p["name"] for p in container["ports"]}
+    listening = {(p["name"], p["containerPort"]) for p in container["ports"]}
+    assert {(p["targetPort"], p["port"]) for p in service["spec"]["ports"]} == listening
     (budget,) = of_kind("PodDisruptionBudget")
     assert budget["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
     assert budget["spec"]["minAvailable"] < deployment["spec"]["replicas"]
@@ -143,14 +172,45 @@ def test_deployment_may_run_where_pod_security_is_restricted():
     }
 
 
+def test_the_account_s_token_is_mounted_into_musters_pods_only():
+    (account,), (deployment,) = of_kind("ServiceAccount"), of_kind("Deployment")
+    assert account["automountServiceAccountToken"] is False
+    assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+
+
+def test_the_network_lets_in_the_scheduler_and_readers():
+    (policy,), (deployment,) = of_kind("NetworkPolicy"), of_kind("Deployment")
+    template = deployment["spec"]["template"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    verbs, pages = policy["spec"]["ingress"]
+    assert [port["port"] for port in verbs["ports"] + pages["ports"]] == ["https", "pages"]
+    scheduler = yaml.safe_load((MANIFESTS / "scheduler/deployment.yaml").read_text())
+    place = yaml.safe_load((MANIFESTS / "scheduler/kustomization.yaml").read_text())["namespace"]
+    (source,) = verbs["from"]
+    assert source["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": place}
+    assert source["podSelector"]["matchLabels"].items() <= (
+        scheduler["spec"]["template"]["metadata"]["labels"].items()
+    )
+
+
 def test_configuration_fits_the_deployment():
     settings = Settings.model_validate(
         yaml.safe_load((MANIFESTS / "base/muster.yaml").read_text())
     ).muster
     (deployment,), (namespace,) = of_kind("Deployment"), of_kind("Namespace")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert [port["containerPort"] for port in container["ports"]] == [settings.listen.port]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"https": settings.listen.port, "pages": settings.listen.admin_port}
     assert settings.listen.host == "0.0.0.0"
+    assert settings.tls is not None
+    folders = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    for file in (settings.tls.cert_file, settings.tls.key_file, settings.tls.client_ca_file):
+        assert Path(file).parent == Path(folders["tls"])
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+    assert {(p["port"], p["scheme"], p["path"] in OPEN) for p in probes} == {
+        ("pages", "HTTPS", True)
+    }
     assert settings.leader_election.enabled
     assert settings.leader_election.namespace == namespace["metadata"]["name"]
 

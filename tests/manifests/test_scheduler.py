@@ -19,7 +19,12 @@ ACCOUNT = "system:serviceaccount:kube-system:muster-scheduler"
 
 def test_it_is_the_sample_with_the_address_of_the_service(capsys) -> None:
     sample = (ROOT / "config/scheduler-own.yaml").read_text()
-    theirs = yaml.safe_load(sample.replace("127.0.0.1:8900", "muster.muster-system.svc:8900"))
+    service = "https://muster.muster-system.svc:8900"
+    theirs = yaml.safe_load(sample.replace("http://127.0.0.1:8900", service))
+    files = {"caFile": "ca.crt", "certFile": "tls.crt", "keyFile": "tls.key"}
+    for entry in theirs["extenders"]:
+        entry["enableHTTPS"] = True
+        entry["tlsConfig"] = {key: f"/etc/muster-client/{name}" for key, name in files.items()}
     assert yaml.safe_load((FOLDER / "scheduler.yaml").read_text()) == theirs
     files = [str(FOLDER / "scheduler.yaml"), str(ROOT / "manifests/base/muster.yaml")]
     assert cli.main(["check", *files]) == 0
@@ -48,7 +53,8 @@ def test_the_deployment_reads_the_configuration_that_is_made_for_it(plane: RealP
         if item["metadata"]["name"].startswith("muster-scheduler"):
             by_kind[item["kind"]] = item
     spec = by_kind["Deployment"]["spec"]["template"]["spec"]
-    config, _ = spec["volumes"]
+    config, client, _ = spec["volumes"]
+    assert client["secret"]["secretName"] == "muster-client"
     assert config["configMap"]["name"] == by_kind["ConfigMap"]["metadata"]["name"]
     (container,) = spec["containers"]
     folder = container["volumeMounts"][0]["mountPath"]

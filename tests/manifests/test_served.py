@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,37 @@ def test_examples_are_accepted(plane, path):
 
 def test_base_is_accepted(plane):
     plane.kubectl("apply", "-k", str(MANIFESTS / "base"))
+
+
+def test_pods_of_the_deployments_are_admitted_where_pod_security_is_restricted(plane):
+    plane.kubectl("apply", "-k", str(MANIFESTS / "base"))
+    for folder in ("base", "scheduler"):
+        (deployment, *_) = yaml.safe_load_all((MANIFESTS / folder / "deployment.yaml").read_text())
+        spec = deployment["spec"]["template"]["spec"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+        pod["metadata"] = {"name": "p", "namespace": "muster-system"}
+        # The class may be used in kube-system alone, and is not what this is about.
+        spec["priorityClassName"] = ""
+        create(plane, pod, "--dry-run=server")
+        spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+        assert 'violates PodSecurity "restricted' in refused(plane, pod)
+
+
+def test_certificates_are_put_where_the_deployments_look(plane, tmp_path):
+    plane.kubectl("apply", "-k", str(MANIFESTS / "base"))
+    path = f"{plane.bin_dir}:{os.environ['PATH']}"
+    subprocess.run(
+        [str(ROOT / "scripts/certificates"), "--apply", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig_path)},
+    )
+    for folder, namespace in (("base", "muster-system"), ("scheduler", "kube-system")):
+        (deployment, *_) = yaml.safe_load_all((MANIFESTS / folder / "deployment.yaml").read_text())
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        (name,) = (v["secret"]["secretName"] for v in volumes if "secret" in v)
+        secret = plane.kubectl("get", "secret", name, "-n", namespace, "-o", "json").stdout
+        assert set(json.loads(secret)["data"]) == {"ca.crt", "tls.crt", "tls.key"}
 
 
 @pytest.mark.parametrize(

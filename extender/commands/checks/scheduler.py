@@ -216,6 +216,14 @@ def _address(document: Document, entry: Entry, muster: Muster) -> Iterator[Probl
     if url.scheme != scheme and not entry.body.get("enableHTTPS"):
         message = f"{url.scheme}:// but muster.yaml's Muster speaks {scheme} (muster.tls)"
         yield document.problem(field, message, "warning")
+    client = entry.body.get("tlsConfig") or {}
+    if (
+        muster.tls
+        and url.scheme == "https"
+        and not (client.get("certFile") or client.get("certData"))
+    ):
+        message = "no certFile: muster.yaml's Muster serves only clients with a certificate"
+        yield document.problem(f"{entry.field}.tlsConfig", message)
 
 
 def _backoff(document: Document, muster: Muster) -> Iterator[Problem]:
