@@ -165,6 +165,8 @@ class Loop:
     def _wake_by(self, at: float) -> None:
         """Keep every wish, in steps of WAKE_STEP, so that none is lost behind an earlier one."""
         step = math.ceil(at / WAKE_STEP) * WAKE_STEP
+        if step < at:
+            step += WAKE_STEP  # the product is rounded, too
         if step in self._wishes:
             return
         self._wishes.add(step)
@@ -179,13 +181,19 @@ class Loop:
         self._timer = asyncio.get_running_loop().call_later(delay, self._woken)
 
     def _woken(self) -> None:
+        """Tell the core the time, never before it wished: a moment too early is no wake at all,
+        and timers need not go as fast as the clock.
+        """
         now = self._clock()
         self._timer = None
-        while self._wakes and self._wakes[0] <= now + WAKE_STEP / 10:
+        due = False
+        while self._wakes and self._wakes[0] <= now:
             self._wishes.discard(heapq.heappop(self._wakes))
+            due = True
         if self._wakes:
             self._set_timer()
-        self.put(Tick())
+        if due:
+            self.put(Tick())
 
     def _observe(self, now: float) -> None:
         state = self.coordinator.state

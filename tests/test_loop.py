@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
+from extender.core import commands as c
 from extender.core.events import Tick
-from extender.loop import BATCH, CROWDED, Loop, steady
+from extender.loop import BATCH, CROWDED, WAKE_STEP, Loop, steady
 from extender.obs.metrics import Metrics
 from tests.core import machine_stories as do
 from tests.core.machine import START, Machine
@@ -76,3 +77,30 @@ async def test_who_can_wait_does_while_too_many_events_are_queued() -> None:
         loop.turn()
     await waiting
     assert metrics.registry.get_sample_value("muster_queue_length") == CROWDED - BATCH
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("rate", [0.9998, 1.0, 1.0002])
+async def test_the_core_is_woken_at_its_time_and_not_a_moment_before(rate: float) -> None:
+    """A wake that comes early changes nothing, and none follows (chaos seed 100301)."""
+    m, timer = Machine(), asyncio.get_running_loop()
+    (replica,) = m.replicas
+    loop = Loop(replica.coordinator, Metrics(), clock=lambda: START + 0.3 + rate * timer.time())
+    wishes = [START + at for at in (2.0, 7.049876, 7.05, 50.0499)]
+    for at in wishes:
+        replica.state.send(c.WakeAt(at))
+    turns: list[float] = []
+    step = replica.coordinator.step
+
+    def told(now: float) -> list[c.Command]:
+        turns.append(now)
+        return step(now)
+
+    replica.coordinator.step = told  # type: ignore[method-assign]
+    running = asyncio.create_task(loop.run())
+    loop.put(Tick())
+    await asyncio.sleep(60.0)
+    running.cancel()
+    for at in wishes:
+        assert any(at <= now <= at + 2 * WAKE_STEP for now in turns), (at, turns)
+    assert len(turns) <= 1 + len(wishes)
