@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Int64s = NDArray[np.int64]
 Masks = NDArray[np.uint32]
+SmallMasks = NDArray[np.uint16]
 
 
 @numba.njit(cache=True)
@@ -35,7 +36,7 @@ def pack(group: Masks, worth: Int64s, begin: Int64s, out: Int64s) -> None:
 
 
 @numba.njit(cache=True)
-def choose(taken: Int64s, left: Int64s, out: Masks) -> None:
+def choose(taken: Int64s, left: Int64s, out: SmallMasks) -> None:
     """The best k devices out of each mask of free ones, into ``out`` (2**n, n + 1); 0: none.
 
     The best has the greatest ``taken[chosen] + left[remaining]`` (2**n,) each; of equals the one

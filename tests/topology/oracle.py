@@ -54,7 +54,8 @@ class Oracle:
         return self.cpus[device] or None
 
     def _near(self, a: int, b: int) -> int:
-        return min(self._near_one_way(a, b), self._near_one_way(b, a))
+        known = [way for way in (self._near_one_way(a, b), self._near_one_way(b, a)) if way]
+        return min(known, default=0)
 
     def _near_one_way(self, a: int, b: int) -> int:
         word = self.word[a][b]

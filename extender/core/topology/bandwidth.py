@@ -96,6 +96,8 @@ class NodeModel(Struct, frozen=True):
     distance: Codes
     #: (2**n,) GB/s; 0 for fewer than two devices, which have nothing to send.
     bandwidth: Floats
+    #: (2**n,) the same for rings alone: what counts where a gang spans nodes.
+    ring: Floats
 
 
 def rates_of(known: Topology, **changes: float | bool) -> Rates:
@@ -139,19 +141,25 @@ def model_of(known: Topology, rates: Rates | None = None) -> NodeModel:
     kernels.widest(hop, path, by_any)
     best = np.maximum(by_links, np.minimum(by_any, _host_share(known, distance, rates)))
     devices = _bits(count).sum(axis=1)
-    if switched and rates.nvls:
-        share = 2.0 * rates.nvls * (devices - 1) / (devices + 1)
-        best = np.maximum(best, share * _least_pair(direct))
-    elif not switched and links.any():
+    if not switched and links.any():
         packed = np.empty(size)
         kernels.pack(links, _parts(links), MOST_PACKED, packed)
         both_ways = np.where(devices > 2, 2.0, 1.0)
         best = np.maximum(best, np.maximum(packed * rates.link, by_links * both_ways))
-    # Thousandths: what is left of the arithmetic below that is no difference between subsets.
-    best = np.round(np.where(devices < 2, 0.0, best), 3).astype(np.float64)
-    for array in (hop, best):
-        array.setflags(write=False)
-    return NodeModel(known, rates, switched, hop, distance, best)
+    ring = _rounded(best, devices)
+    if switched and rates.nvls:
+        share = 2.0 * rates.nvls * (devices - 1) / (devices + 1)
+        best = np.maximum(best, share * _least_pair(direct))
+    hop.setflags(write=False)
+    return NodeModel(known, rates, switched, hop, distance, _rounded(best, devices), ring)
+
+
+def _rounded(bandwidth: Floats, devices: NDArray[np.int64]) -> Floats:
+    """To thousandths: less is arithmetic, and no difference between subsets. Read-only."""
+    out = np.empty(len(bandwidth))
+    np.round(np.where(devices < 2, 0.0, bandwidth), 3, out=out)
+    out.setflags(write=False)
+    return out
 
 
 def is_switched(links: NDArray[np.int64], most_links: int) -> bool:
@@ -187,7 +195,8 @@ def over_nodes(
 ) -> float:
     """The bus bandwidth of a gang over nodes, GB/s.
 
-    ``inside`` (nodes,) is each node's bandwidth within; 0 for one device, which limits nothing.
+    ``inside`` (nodes,) is what rings carry within each node (``NodeModel.ring``); 0 for one device,
+    which limits nothing.
     ``ports`` (nodes,) is what it can send. ``domains`` is one row a level, near to far: the domain
     of each node; a level that all nodes share limits nothing. A domain gives the gang its nodes'
     share of its uplinks: the sum of their ports over the level's ``oversubscription`` (1: none).

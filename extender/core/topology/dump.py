@@ -82,6 +82,8 @@ def read_dump(text: str, product: str = "") -> Reading:
     title = _TITLE.search(header)
     columns = _names(header[: title.start()] if title else header)
     devices = [name for name in columns if _DEVICE.fullmatch(name)]
+    if not devices:
+        raise InvalidObject("dump", header.strip(), "columns of GPUs: GPU0, GPU1 …")
     if len(devices) > MOST_DEVICES:
         raise InvalidObject("dump", f"{len(devices)} GPUs", f"at most {MOST_DEVICES}")
     rows = _rows(lines[first:], columns, warnings)

@@ -172,7 +172,7 @@ def distances(known: Topology) -> Codes:
     """(n, n) how near each pair is over PCIe, also where NVLink hides it from the dump.
 
     A pair that shares a network device's switch is below that switch; else the zones decide;
-    ``UNKNOWN`` is left where neither is known.
+    ``UNKNOWN`` is left where neither is known. Of two ways that differ the longer counts.
     """
     count = len(known)
     zone = zones(known)
@@ -187,6 +187,7 @@ def distances(known: Topology) -> Codes:
                 out[i, j] = nearest
             elif zone[i] != NO_ZONE and zone[j] != NO_ZONE:
                 out[i, j] = NODE if zone[i] == zone[j] else SYS
-    nearer_way = np.minimum(out, out.T)
-    nearer_way.setflags(write=False)
-    return nearer_way
+    either = (out == UNKNOWN) | (out.T == UNKNOWN)
+    both_ways = np.where(either, np.maximum(out, out.T), np.minimum(out, out.T))
+    both_ways.setflags(write=False)
+    return both_ways

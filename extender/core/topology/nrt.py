@@ -19,6 +19,8 @@ from extender.core.objects import ApiStruct, Meta, Quantity
 
 #: The kubelet's cap on NUMA nodes, unless the option max-allowable-numa-nodes says else.
 DEFAULT_MOST_ZONES = 8
+#: As many nodes of memory as Linux counts (MAX_NUMNODES), and resources that they may tell of.
+MOST_ZONES = MOST_RESOURCES = 1024
 #: A resource that a zone does not report, or a distance that is not told.
 NOT_TOLD = -1
 
@@ -114,8 +116,12 @@ def zones_of(object_: NodeResourceTopology) -> NodeZones:
             raise InvalidObject(f"zones[{at}].name", zone.name, "one zone of a name and id")
         named[zone.name] = id_
         zones[id_] = (at, zone)
+    if len(zones) > MOST_ZONES:
+        raise InvalidObject("zones", f"{len(zones)} zones", f"at most {MOST_ZONES}")
     ids = tuple(sorted(zones))
     resources = tuple(sorted({each.name for _, zone in zones.values() for each in zone.resources}))
+    if len(resources) > MOST_RESOURCES:
+        raise InvalidObject("zones", f"{len(resources)} resources", f"at most {MOST_RESOURCES}")
     amounts = np.full((3, len(ids), len(resources)), NOT_TOLD, dtype=np.int64)
     distance = np.full((len(ids), len(ids)), NOT_TOLD, dtype=np.int64)
     for row, id_ in enumerate(ids):
@@ -123,7 +129,10 @@ def zones_of(object_: NodeResourceTopology) -> NodeZones:
         for number, each in enumerate(zone.resources):
             field = f"zones[{at}].resources[{number}]"
             amounts[:, row, resources.index(each.name)] = _amounts(field, each)
-        for cost in zone.costs:
+        for number, cost in enumerate(zone.costs):
+            if not 0 <= cost.value <= quantity.COUNT_LIMIT:
+                field = f"zones[{at}].costs[{number}].value"
+                raise InvalidObject(field, cost.value, f"0 to {quantity.COUNT_LIMIT}")
             if cost.name in named:
                 distance[row, ids.index(named[cost.name])] = cost.value
     policy, scope = _policy(object_)
@@ -131,7 +140,7 @@ def zones_of(object_: NodeResourceTopology) -> NodeZones:
     return NodeZones(
         policy,
         scope,
-        int(most) if most.isdigit() and len(most) < 5 else DEFAULT_MOST_ZONES,
+        int(most) if most.isdecimal() and len(most) < 5 else DEFAULT_MOST_ZONES,
         ids,
         resources,
         amounts[0],
