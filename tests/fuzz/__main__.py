@@ -44,6 +44,7 @@ def main() -> None:
             sys.argv[0],
             f"-runs={given.runs}",
             f"-seed={given.seed}",
+            "-len_control=0",  # what a few bytes make of a good object is soon known
             f"-max_len={MOST_BYTES}",
             f"-timeout={TIMEOUT}",
             f"-rss_limit_mb={MEMORY}",

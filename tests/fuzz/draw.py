@@ -24,6 +24,8 @@ _LITERALS = {
     **{f"lists {depth}": "[" * depth + "]" * depth for depth in _DEPTHS},
     **{f"maps {depth}": '{"a":' * depth + "1" + "}" * depth for depth in _DEPTHS},
 }
+#: An annotation of 40 kB that a decoder of unknown fields recurses into.
+TEXT_OF_LISTS = '{"worker":{"x":' + "[" * 20_000 + "]" * 20_000 + "}}"
 #: Put behind a key that is to be there twice.
 _TWICE = "@twice"
 
@@ -37,8 +39,7 @@ HOSTILE: tuple[Any, ...] = (
     "0000-01-01T00:00:00Z", "0001-01-01T00:00:00", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00",
     "9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999-14:00", "2026-01-01", "2026-W01", "2026-13-45T99:99:99Z",
     "{}", "[]", '{"worker":{"finished":"0-999999,0-999999"}}', '{"worker":{"finished":"-"}}',
-    '{"worker":{"restarts":{"0":99999999999999999999}}}', '{"worker":{"restarts":{"-1":-1}}}', "[" * 3000,
-    '{"a":' * 3000, {}, [], [None], [[]], [{}], {"": None}, {"a": {"b": []}}, {"key": "app", "operator": "In"},
+    '{"worker":{"restarts":{"0":99999999999999999999}}}', '{"worker":{"restarts":{"-1":-1}}}', TEXT_OF_LISTS, {}, [], [None], [[]], [{}], {"": None}, {"a": {"b": []}}, {"key": "app", "operator": "In"},
     *(f"@{literal}@" for literal in _LITERALS),
 )  # fmt: skip
 
@@ -139,7 +140,7 @@ def _edit(value: Any, path: Path, draw: Draw) -> None:
 
 def replaced(value: Any, path: Path, new: Any) -> None:
     """Put a value in place of another; as text where it stands for text that nests."""
-    at(value, path[:-1])[path[-1]] = "[" * 20_000 if new == "@text of lists@" else new
+    at(value, path[:-1])[path[-1]] = TEXT_OF_LISTS if new == "@text of lists@" else new
 
 
 def at(value: Any, path: Path) -> Any:

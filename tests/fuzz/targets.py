@@ -1,7 +1,6 @@
 """What is fuzzed: functions of bytes that return, or raise for a finding.
 
-The body of each target is a function of readable values as well (``objects``, ``verb``,
-``configuration``), by which findings.yaml replays what was found.
+The body of each target is a function of readable values as well (``objects``, ``story``, ``verb``), by which findings.yaml replays what was found.
 """
 
 from __future__ import annotations
@@ -11,13 +10,18 @@ from functools import cache
 from typing import Any
 
 from extender.core import events as e
-from extender.core import quantity, times
+from extender.core import record
 from extender.core.api import PODS
-from extender.core.errors import ConfigError, QuantityError
-from extender.core.resources import read_units
-from extender.settings import parse_text
+from extender.core.errors import InvalidObject
+from extender.core.groups import wanted_record
+from extender.core.identity import Membership, membership
+from extender.core.nodes import NodeTable
+from extender.core.shape import shape_of
+from extender.jobs import KINDS
+from extender.kube.decode import ObjectDecoder
 from tests.fuzz.draw import Draw, spoilt, written
-from tests.fuzz.world import QUIET, Show, World, good, kinds, resource
+from tests.fuzz.texts import config, configs, readable, scalars, topologies
+from tests.fuzz.world import METRICS, QUIET, START, Show, World, good, kinds, resource
 
 VERBS = ("filter", "prioritize", "preempt", "bind")
 #: Kinds whose objects meet in one story: a job with its group, its pods and what they name.
@@ -143,6 +147,37 @@ def marks(data: bytes) -> None:
     objects(kind, [written(raw)], draw.rest()[:16])
 
 
+def decoding(data: bytes) -> None:
+    """A spoilt object of any kind, and what is made of it alone: a hundredth of a story's cost."""
+    draw = Draw(data)
+    kind = kinds()[draw.below(len(kinds()))]
+    event = _decoder(kind).item(written(spoilt(good(kind), draw))).event
+    try:
+        match event:
+            case e.PodSeen(pod):
+                claim = membership(pod)
+                if isinstance(claim, Membership):
+                    wanted_record(claim.key, claim)
+                assert hash(shape_of(pod)) == hash(shape_of(pod))
+            case e.NodeSeen(node):
+                NodeTable().upsert(node)
+            case e.PlanSeen(raw):
+                record.decode(raw)
+            case e.JobSeen(_, raw):
+                reconciler = KINDS[0]
+                for replica in reconciler.reconcile(raw, (), frozenset(), START).wanted[:2]:
+                    reconciler.pod(raw, replica)
+            case _:
+                pass  # its fields are looked at by the state alone
+    except InvalidObject as error:
+        readable(error, 2000)
+
+
+@cache
+def _decoder(kind: str) -> ObjectDecoder:
+    return ObjectDecoder(resource(kind), METRICS)
+
+
 def streams(data: bytes) -> None:
     """Bytes that an API server, or what stands before it, sends as a list and a watch."""
     draw = Draw(data)
@@ -155,9 +190,9 @@ def streams(data: bytes) -> None:
 
 
 def wire(data: bytes) -> None:
-    """Bytes that somebody posts to a verb."""
+    """Bytes that somebody posts to a verb; no Binding, which is a story (see requests)."""
     draw = Draw(data)
-    verb(VERBS[draw.below(len(VERBS))], draw.rest())
+    verb(VERBS[draw.below(len(VERBS) - 1)], draw.rest())
 
 
 def requests(data: bytes) -> None:
@@ -189,13 +224,14 @@ def _request(name: str, *, full: bool) -> Any:
 
 def verb(name: str, body: bytes) -> None:
     """A request, and what follows from it."""
-    world = World() if name == "bind" else _asked()
-    answer = world.ask(name, body)
-    if name in ("filter", "preempt") and answer is not None:
-        assert isinstance(answer, dict)
-    if name == "bind":
-        world.settle()
-        world.check()
+    if name != "bind":
+        answer = _asked().ask(name, body)
+        assert answer is None or isinstance(answer, list if name == "prioritize" else dict)
+        return
+    world = World()
+    world.ask(name, body)
+    world.settle()
+    world.check()
 
 
 @cache
@@ -204,83 +240,10 @@ def _asked() -> World:
     return World()
 
 
-def config(data: bytes) -> None:
-    """A muster.yaml of any bytes."""
-    configuration(data)
-
-
-def configs(data: bytes) -> None:
-    """A spoilt muster.yaml."""
-    document = {"tiers": _tiers(), "actions": "enqueue, allocate", "muster": _muster()}
-    raw = spoilt(document, Draw(data))
-    configuration(written(raw))
-
-
-def configuration(text: bytes) -> None:
-    """Settings, or an error that says where and why."""
-    try:
-        parse_text(text, "muster.yaml")
-    except ConfigError as error:
-        _readable(error, 5000)
-
-
-def scalars(data: bytes) -> None:
-    """Quantities, counts and times of any text."""
-    draw = Draw(data)
-    text = draw.rest().decode("utf-8", "replace")
-    try:
-        limits = read_units({"cpu": text, "memory": text}, "x")
-        assert 0 <= min(limits.values()) <= max(limits.values()) <= quantity.LIMIT
-    except QuantityError as error:
-        _readable(error, 1000)
-    found = quantity.count(text)
-    assert found is None or 0 <= found <= quantity.COUNT_LIMIT
-    assert times.rfc3339(times.seconds(text))
-
-
-def _readable(error: Exception, most: int) -> None:
-    assert 0 < len(str(error)) < most
-
-
-def _tiers() -> Any:
-    return [
-        {
-            "plugins": [
-                {"name": "gang", "enableJobOrder": True},
-                {"name": "binpack", "arguments": {"binpack.weight": 1}},
-            ]
-        }
-    ]
-
-
-def _muster() -> Any:
-    return {
-        "schedulerNames": ["muster"],
-        "schedulerName": "muster",
-        "managedResources": ["nvidia.com/gpu"],
-        "podMaxBackoffSeconds": 2,
-        "bindTimeoutSeconds": 120,
-        "planDeadlineSeconds": 120,
-        "visibleAfterSeconds": 30,
-        "bodyLimitBytes": 67108864,
-        "concurrency": 64,
-        "kubeconfig": "k",
-        "listen": {"host": "h", "port": 1, "prefix": "/scheduler", "adminPort": 2},
-        "tls": {"certFile": "a", "keyFile": "b", "clientCAFile": "c"},
-        "leaderElection": {
-            "enabled": True,
-            "namespace": "n",
-            "name": "m",
-            "leaseDurationSeconds": 15,
-            "renewDeadlineSeconds": 10,
-            "retryPeriodSeconds": 2,
-        },
-    }
-
-
 TARGETS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
     for each in (
-        manifests, stories, marks, streams, wire, requests, config, configs, scalars
+        decoding, manifests, stories, marks, streams, wire, requests,
+        config, configs, scalars, topologies,
     )
 }  # fmt: skip

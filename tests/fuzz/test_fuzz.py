@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.core.errors import ConfigError
+from extender.core import topology
+from extender.core.errors import ConfigError, InvalidObject
+from extender.core.topology import nrt
 from extender.settings import parse_text
 from tests.fuzz.draw import replaced, written
 from tests.fuzz.targets import TARGETS, objects, verb
@@ -22,7 +25,14 @@ HERE = Path(__file__).parent
 FINDINGS = yaml.safe_load((HERE / "findings.yaml").read_text(encoding="utf-8"))
 SEEDS = sorted((HERE / "corpus").glob("*/*"))
 #: Targets by what one execution costs: those with a world take some ten milliseconds.
-EXAMPLES = {"scalars": 300, "wire": 300, "requests": 100, "config": 200, "configs": 60}
+EXAMPLES = {
+    "scalars": 300,
+    "wire": 300,
+    "decoding": 200,
+    "requests": 100,
+    "config": 200,
+    "configs": 60,
+}
 
 
 @pytest.mark.parametrize("case", FINDINGS, ids=lambda case: f"{case['kind']} {case['why']}")
@@ -102,3 +112,35 @@ def test_configuration(text, says):
         parse_text(text, "muster.yaml")
     assert says in str(found.value)
     assert len(str(found.value)) < 5000
+
+
+DUMP = (
+    "\tGPU0{}GPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV12\t0-3\t0\nGPU1\tNV12\t X \t4-7\t1\n"
+)
+ZONE = {"name": "node-0", "type": "Node"}
+
+
+def test_a_dump_whose_columns_are_no_gpus():
+    assert len(topology.read(DUMP.format("\t")).topology) == 2
+    with pytest.raises(InvalidObject, match="columns of GPUs"):
+        topology.read(DUMP.format("y"))
+
+
+@pytest.mark.parametrize(
+    ("zones", "says"),
+    [
+        ([{**ZONE, "costs": [{"name": "node-0", "value": 2**63}]}], r"costs\[0\].value"),
+        ([{"name": f"node-{at}", "type": "Node"} for at in range(1025)], "at most 1024"),
+        ([{**ZONE, "resources": [{"name": f"r{at}"} for at in range(1025)]}], "at most 1024"),
+    ],
+    ids=["far", "zones", "resources"],
+)
+def test_zones_that_no_machine_has(zones, says):
+    with pytest.raises(InvalidObject, match=says):
+        nrt.zones_of(msgspec.convert({"zones": zones}, nrt.NodeResourceTopology))
+
+
+def test_a_number_that_int_does_not_read_is_none():
+    attributes = [{"name": "topologyManagerMaxNUMANodes", "value": "\u00b2"}]
+    raw = msgspec.convert({"attributes": attributes}, nrt.NodeResourceTopology)
+    assert nrt.zones_of(raw).most_zones == nrt.DEFAULT_MOST_ZONES

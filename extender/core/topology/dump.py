@@ -73,10 +73,10 @@ def read_dump(text: str, product: str = "") -> Reading:
     Raises InvalidObject (field ``dump``) when there is no matrix of devices in it.
     """
     warnings: list[str] = []
-    lines = [_QUOTED.sub("", _ESCAPE.sub("", line).expandtabs(8)) for line in text.splitlines()]
-    start = next((i for i, line in enumerate(lines) if _HEADER.match(line)), None)
-    first = next((i for i, line in enumerate(lines) if _FIRST_ROW.match(line)), None)
-    if start is None or first is None or first < start:
+    lines = [_plain(line) for line in text.splitlines()]
+    first = next((i for i, line in enumerate(lines) if _FIRST_ROW.match(line)), 0)
+    start = _begin(lines, first)
+    if start is None:
         raise InvalidObject("dump", text.strip(), "the output of `nvidia-smi topo -m`")
     header = "".join(lines[start:first])
     title = _TITLE.search(header)
@@ -105,6 +105,26 @@ def read_dump(text: str, product: str = "") -> Reading:
         product=product,
     )
     return Reading(known, words, affinity.text, affinity.memory, warnings)
+
+
+def _plain(line: str) -> str:
+    """Without colours, quotation marks and the lines of a table; columns stay where they were."""
+    return _QUOTED.sub("", _ESCAPE.sub("", line).expandtabs(8)).replace("|", " ")
+
+
+def _begin(lines: list[str], first: int) -> int | None:
+    """Where the header of the matrix begins whose first row is ``first``; None: nowhere.
+
+    A header may be wrapped, so the earliest line of the block above the row counts; text further
+    up may look like one too.
+    """
+    start = None
+    for at in range(first - 1, -1, -1):
+        if _HEADER.match(lines[at]):
+            start = at
+        elif start is not None and not lines[at].strip():
+            break
+    return start
 
 
 def _names(header: str) -> list[str]:
