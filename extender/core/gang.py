@@ -158,6 +158,8 @@ class Gang:
     refusal: Refusal | None = None
     #: capacity_generation that the refusal was decided on; -1 means it must be decided again.
     refused_at: int = -1
+    #: Steps in which its turn did not come, since it was last planned (core/turns.py).
+    passed_over: int = 0
     waiting_since: float | None = None
     #: When fewer than min_member but more than none were bound with nothing on its way.
     partial_since: float | None = None

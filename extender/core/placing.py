@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.core import attempts, releasing
+from extender.core import attempts, releasing, turns
+from extender.core import commands as c
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.groups import unknown_priority
 from extender.core.planner import Role, plan
@@ -33,7 +34,7 @@ class Ask:
 
 
 def plan_pass(s: State, now: float) -> None:
-    """Plan every gang that waits and may now fit, in order."""
+    """Plan the gangs that wait and may now fit, in order; what is too much, in the next step."""
     unchanged = s.cluster.capacity_generation
     waiting = [
         gang
@@ -49,9 +50,15 @@ def plan_pass(s: State, now: float) -> None:
     waiting.sort(key=lambda g: (s.session.order_key(g.facts()), g.created, str(g.key)))
     view: Snapshot | None = None
     known: dict[object, Refusal] = {}
+    spent, late = 0, turns.overdue(waiting)
     for gang in waiting:
+        if spent >= turns.STEP and gang.key not in late:
+            gang.passed_over += 1
+            continue
+        gang.passed_over = 0
         s.at = gang.key
         gang.refused_at = s.cluster.capacity_generation
+        spent += turns.looked(gang)
         refusal = not_plannable(s, gang)
         if refusal is None:
             ask = _ask(gang)
@@ -63,11 +70,16 @@ def plan_pass(s: State, now: float) -> None:
                 view = Snapshot(s.cluster)
                 s.evidence.ban(s.cluster, view)
             signature = _signature(gang, ask)
-            refusal = known.get(signature) or _place(s, view, gang, ask, now)
+            refusal = known.get(signature)
+            if refusal is None:
+                spent += turns.SEARCH
+                refusal = _place(s, view, gang, ask, now)
             if refusal is not None:
                 known[signature] = refusal
         _decided(s, gang, refusal, now)
     s.at = None
+    if spent >= turns.STEP:
+        s.send(c.WakeAt(now))
 
 
 def keep_whole(s: State, gang: Gang, now: float) -> None:
@@ -117,6 +129,8 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
         return refuse(Code.NO_GROUP, name=str(gang.key))
     if (refusal := unknown_priority(s, gang)) is not None:
         return refusal
+    if (have := gang.count(*UNPLACED)) > turns.MOST_MEMBERS:
+        return refuse(Code.TOO_MANY_MEMBERS, have=have, most=turns.MOST_MEMBERS)
     for slot in sorted(gang.members.values(), key=lambda m: m.name):
         if slot.fault is not None and slot.state not in PLACED:
             return slot.fault

@@ -34,6 +34,7 @@ class Code(StrEnum):
     # of a group
     TOO_FEW_PODS = "NotEnoughPods"
     TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
+    TOO_MANY_MEMBERS = "TooManyMembers"
     NO_ROOM = "NotEnoughRoom"
     NEVER_FITS = "NeverFits"
     NO_NODE_ADMITS = "NoNodeAdmits"
@@ -76,6 +77,7 @@ _TEXT: dict[Code, str] = {
     Code.FITS: "room for {room}",
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
+    Code.TOO_MANY_MEMBERS: "{have} pods wait to be placed, at most {most} of one group can be",
     Code.NO_ROOM: "{placed} of {want} pods fit",
     Code.NEVER_FITS: "{placed} of {want} pods would fit even if every node were empty",
     Code.NO_NODE_ADMITS: "{placed} of {want} pods fit, and no node admits the rest",
