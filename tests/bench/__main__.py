@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from tests.bench import filtering, hold, plan, restart, throughput
+from tests.bench import choice, filtering, hold, plan, restart, throughput
 
 BENCHES = {
     "plan": plan,
@@ -14,6 +14,7 @@ BENCHES = {
     "throughput": throughput,
     "hold": hold,
     "restart": restart,
+    "choice": choice,
 }
 
 

@@ -64,7 +64,7 @@ class Chosen(Struct, frozen=True):
 
 
 def choices_of(model: NodeModel) -> Choices:
-    """The table of one shape: about two milliseconds at 8 devices, a quarter of a second at 16.
+    """The table of one shape: about two milliseconds at 8 devices, half a second at 16.
 
     Memory is about 2**n * (2 n + 50) bytes: 17 KiB at 8 devices, 5.4 MB at 16.
     """
