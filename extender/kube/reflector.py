@@ -42,6 +42,9 @@ _ABSENT_SECONDS = 10.0
 #: A kind that was served is given up after this many refusals in a row: an API server that starts
 #: answers 404 for custom resources until it has read their definitions.
 _ABSENT_TRIES = 4
+#: Longest pause between two tries while nobody listens: they cost the server nothing, and who leads is blind
+#: until it has read what happened meanwhile.
+_UNREACHABLE_SECONDS = 2.0
 #: Broken lines in a row, without a good one between, after which the list is read again.
 _GARBAGE_TRIES = 3
 
@@ -87,6 +90,8 @@ class Reflector:
         #: Reset by a watch that says something only: a list that works while every watch from it
         #: is refused must not be repeated at full speed.
         self._backoff = Backoff(rng)
+        #: Apart from that, so that a long outage does not delay what follows it (410, a new list).
+        self._silence = Backoff(rng, most=_UNREACHABLE_SECONDS)
         self._complaints = complaints or Complaints()
         # Three groups have podgroups.
         kind = ".".join(part for part in (resource.plural, resource.group) if part)
@@ -111,7 +116,7 @@ class Reflector:
                         continue
                 self._restarted("unreachable" if isinstance(error, Unreachable) else "refused")
                 self._complaints.wrong(self._list_words, error, do=self._help(error))
-                await asyncio.sleep(self._backoff.pause(error.retry_after))
+                await asyncio.sleep(self._pause(error))
 
     async def _mirror(self) -> AsyncIterator[Event]:
         """Everything there is, and then what changes, until the server has forgotten where we were."""
@@ -175,13 +180,15 @@ class Reflector:
         garbage = 0
         while True:
             heard = False
-            cause, asked = "ended", None
+            cause = "ended"
+            failure: ApiError | None = None
             try:
                 async for what, newer in self._stream():
                     if not heard:
                         heard = True
                         garbage = 0
                         self._backoff.reset()
+                        self._silence.reset()
                         self._complaints.right(self._watch_words)
                     self._version = newer or self._version
                     for event in self._events(what):
@@ -189,11 +196,11 @@ class Reflector:
             except Gone:
                 raise
             except Unreachable as error:
-                cause = "unreachable"
+                cause, failure = "unreachable", error
                 self._complaints.wrong(self._watch_words, error)
             except ApiError as error:
                 cause = "garbage" if error.reason == GARBAGE else "refused"
-                asked = error.retry_after
+                failure = error
                 if error.reason == GARBAGE:
                     self._log.warning("watch cannot be read", error=str(error))
                 else:
@@ -202,8 +209,15 @@ class Reflector:
                 if error.code == 404 or garbage >= _GARBAGE_TRIES:
                     return
             self._restarted(cause)
-            if not heard or cause != "ended":
-                await asyncio.sleep(self._backoff.pause(asked))
+            if not heard or failure is not None:
+                await asyncio.sleep(self._pause(failure))
+
+    def _pause(self, error: ApiError | None) -> float:
+        """Seconds to wait after a request that failed, or a watch that ended and said nothing."""
+        if isinstance(error, Unreachable):
+            return self._silence.pause(error.retry_after)
+        self._silence.reset()
+        return self._backoff.pause(error.retry_after if error is not None else None)
 
     async def _stream(self) -> AsyncIterator[tuple[Seen | Left | Bookmark, str]]:
         """One watch. Decoding here keeps the reading ahead of the server's patience."""
