@@ -120,3 +120,30 @@ def test_the_folder_applies_as_a_whole():
     (board,) = kustomization["configMapGenerator"]
     named = {*kustomization["resources"], *board["files"], "kustomization.yaml"}
     assert named == {path.name for path in FOLDER.iterdir()}
+
+
+def test_the_monitor_finds_every_replica_and_has_a_token_for_its_pages():
+    account, token, binding, monitor = yaml.safe_load_all((FOLDER / "podmonitor.yaml").read_text())
+    base = [
+        each
+        for name in ("deployment.yaml", "rbac.yaml")
+        for each in yaml.safe_load_all((ROOT / "manifests/base" / name).read_text())
+    ]
+    pod = next(each for each in base if each["kind"] == "Deployment")["spec"]["template"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in [port["name"] for port in pod["spec"]["containers"][0]["ports"]]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    # What the alerts call the job.
+    assert pod["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "muster"
+
+    name = account["metadata"]["name"]
+    assert token["metadata"]["annotations"] == {"kubernetes.io/service-account.name": name}
+    assert endpoint["authorization"]["credentials"]["name"] == token["metadata"]["name"]
+    role = next(each for each in base if each["metadata"]["name"] == binding["roleRef"]["name"])
+    assert role["kind"] == binding["roleRef"]["kind"] == "ClusterRole"
+    assert endpoint["path"] in [url for rule in role["rules"] for url in rule["nonResourceURLs"]]
+    assert [subject["name"] for subject in binding["subjects"]] == [name]
+    secrets = [
+        volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume
+    ]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] in secrets
