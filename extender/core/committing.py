@@ -21,6 +21,8 @@ from extender.core.state import HeldBind, State
 BIND_TRIES = 8
 #: One that has not come podMaxBackoffSeconds and this after its release is told again (seconds).
 CALL_AFTER = 1.0
+#: Bindings that one step sends (10 µs each).
+BINDS_A_STEP = 100
 #: A released member that does not come is told again this often, with back-off (about 30 s).
 RELEASE_TRIES = 4
 
@@ -98,7 +100,20 @@ def barrier(s: State, gang: Gang, now: float) -> None:
         if slot.token is None and slot.gated and s.unmanaged(slot.shape):
             telling.ungate(s, gang, slot)
         else:
+            s.to_bind.append((gang, slot, slot.uid))
+
+
+def send(s: State, now: float) -> None:
+    """Send the next Bindings of commits, as many as a step may: /filter waits while it runs.
+
+    From the first to the last they are one commit: whoever is BINDING is bound, whatever happens.
+    """
+    for _ in range(min(BINDS_A_STEP, len(s.to_bind))):
+        gang, slot, uid = s.to_bind.popleft()
+        if slot.uid == uid and slot.state == Member.BINDING:
             _bind(s, gang, slot)
+    if s.to_bind:
+        s.send(c.WakeAt(now))
 
 
 def check_rows(s: State, gang: Gang, now: float) -> None:
@@ -219,9 +234,11 @@ def settle(s: State, gang: Gang, now: float) -> None:
         # Also one that a former leader completed, and did not live to write down.
         releasing.finish(s, gang)
     _step_back(gang)
-    if gang.count(Member.WANTED) and any(m.node for m in gang.members.values()):
+    lost = gang.count(Member.WANTED) and not gang.to_release
+    if lost and any(m.node for m in gang.members.values()):
         # Its pod was lost, or pinned to another node and deleted for that: made again.
-        releasing.release(s, gang, now)
+        releasing.let_through(s, gang, now)
+    releasing.release(s, gang, now)
     quiet = now - gang.progress_at
     if gang.stage == Stage.RELEASED and _missed(s, gang, quiet, now):
         return

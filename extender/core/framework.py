@@ -139,8 +139,8 @@ class JobStep(Struct, frozen=True):
     wanted: tuple[Replica, ...] = ()
     #: The PodGroup (Volcano) that the job's gang should have; None when it should have none.
     group: Manifest | None = None
-    #: Services to create now.
-    services: tuple[Manifest, ...] = ()
+    #: Replicas whose Services are to be created.
+    services: tuple[Replica, ...] = ()
     #: Pods to delete, by (name, uid).
     delete_pods: tuple[tuple[str, str], ...] = ()
     #: Services to delete, by name.
@@ -179,3 +179,6 @@ class JobKind(Protocol):
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:
         """The pod of one replica, complete but for scheduler name, pin and Muster's own marks."""
+
+    def service(self, job: Manifest, replica: Replica) -> Manifest:
+        """The Service of one replica."""

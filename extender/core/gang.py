@@ -150,6 +150,8 @@ class Gang:
     #: When the attempt last made progress (release carried out, arrival); seconds.
     progress_at: float = 0.0
     not_before: float = 0.0
+    #: Names of planned members that are still to be let through, the next one last.
+    to_release: list[str] = field(default_factory=list)
     #: First arrival at /bind in this attempt, until it commits.
     arrived_at: float | None = None
     #: When nominations that have outlived their plan are ended; 0 before it is known whether there

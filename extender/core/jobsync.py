@@ -122,7 +122,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     if step.delete_job:
         jobwrites.delete(s, job, job.resource, job.name, job.uid)
         return
-    _writes(s, job, step)
+    _writes(s, job, step, now)
     key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
     gang = s.gangs.get(key)
     if step.group is not None:
@@ -135,9 +135,9 @@ def reconcile(s: State, job: Job, now: float) -> None:
             admission.admit(s, gang, job, now)
 
 
-def _writes(s: State, job: Job, step: JobStep) -> None:
-    for body in step.services:
-        jobwrites.create(s, job, body)
+def _writes(s: State, job: Job, step: JobStep, now: float) -> None:
+    job.to_serve = list(reversed(step.services))
+    jobwrites.serve(s, job, now)
     for name, uid in step.delete_pods:
         jobwrites.delete(s, job, PODS, name, uid)
     for name in step.delete_services:

@@ -7,6 +7,7 @@ from typing import Any
 from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
+from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Stage
 from extender.core.identity import GroupKey
@@ -14,6 +15,8 @@ from extender.core.ingest import version
 from extender.core.objects import Manifest
 from extender.core.state import Job, State
 
+#: Services that one step asks for (20 µs each).
+SERVICES_A_STEP = 50
 #: How long a job rests after a write of its status, annotations or deletions was refused.
 REFUSED_SECONDS = 5.0
 
@@ -52,8 +55,23 @@ def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
         s.send(c.Patch(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, key.name, patch))
 
 
-def create(s: State, job: Job, body: dict[str, Any]) -> None:
-    """Make one of the job's services."""
+def serve(s: State, job: Job, now: float) -> None:
+    """Make the next of the job's Services, as many as a step may: /filter waits while it runs."""
+    for _ in range(min(SERVICES_A_STEP, len(job.to_serve))):
+        replica = job.to_serve.pop()
+        if replica.pod_name not in job.services:
+            try:
+                _create(s, job, s.kinds[job.resource].service(job.raw, replica))
+            except InvalidObject:
+                # The job was edited: reconciling it says so on the job, and begins anew.
+                s.count("invalid_replicas")
+                job.to_serve.clear()
+                return
+    if job.to_serve:
+        s.send(c.WakeAt(now))
+
+
+def _create(s: State, job: Job, body: Manifest) -> None:
     name = body["metadata"]["name"]
     flight = ("service", name)
     if flight in job.in_flight:

@@ -15,6 +15,9 @@ from extender.core.gang import PLACED, Gang, Member, Stage
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
 from extender.core.state import State
 
+#: States in which a member has not been let through.
+_HELD = frozenset({Member.WANTED, Member.HELD})
+
 
 def begin(s: State, gang: Gang, now: float) -> None:
     """A gang has just been given nodes: record them unless the gang is whole already.
@@ -27,7 +30,7 @@ def begin(s: State, gang: Gang, now: float) -> None:
         # Nobody is left of its earlier life: what is bound now is rolled back as a first commit is.
         gang.was_whole = False
     if gang.satisfied():
-        release(s, gang, now)
+        let_through(s, gang, now)
         return
     if gang.stage == Stage.WAITING:
         gang.attempt += 1
@@ -79,7 +82,7 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
             gang.stage = Stage.COMMITTING if _started(gang) else Stage.RELEASED
             # However long the write took (or the old leader has been gone), they come from now on.
             gang.progress_at = now
-            release(s, gang, now)
+            let_through(s, gang, now)
         return
     if done.code in (404, 409):
         # Gone or changed by somebody else: the watch tells its true version; write it anew.
@@ -109,17 +112,30 @@ def _started(gang: Gang) -> bool:
     return bool(gang.placed()) or gang.count(Member.BINDING) > 0
 
 
+def let_through(s: State, gang: Gang, now: float) -> None:
+    """Release every planned member that is not on its way yet, beginning with this step."""
+    held = (slot for slot in gang.unplaced() if slot.node and slot.state in _HELD)
+    gang.to_release = [slot.name for slot in held][::-1]
+    if gang.to_release:
+        s.look(gang, now)
+
+
 def release(s: State, gang: Gang, now: float) -> None:
-    """Let every planned member through that is not on its way yet."""
-    for slot in gang.unplaced():
-        if not slot.node or slot.deleting:
+    """Release the next members, as many as a step may: /filter waits while it runs."""
+    while gang.to_release and s.releases:
+        s.releases -= 1
+        slot = gang.members.get(gang.to_release.pop())
+        if slot is None or not slot.node or slot.deleting:
             continue
+        gang.progress_at = now
         if slot.state == Member.WANTED:
             creating.create(s, gang, slot, slot.node, now)
         elif slot.state == Member.HELD and slot.pinned and slot.pinned != slot.node:
             s.delete_pod(gang, slot)
         elif slot.state == Member.HELD:
             telling.nominate(s, gang, slot, now)
+    if gang.to_release:
+        s.look(gang, now)
 
 
 def finish(s: State, gang: Gang) -> None:

@@ -6,7 +6,7 @@ committing, jobsync, reporting) are the steps of that loop: functions of (state,
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from extender.core.api import PODS, Resource
 from extender.core.cluster import TERMINAL, Cluster
 from extender.core.events import Done
 from extender.core.evidence import Evidence
-from extender.core.framework import JobKind, JobStep
+from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
 from extender.core.line import Line
@@ -76,6 +76,8 @@ class Job:
     #: until the job itself says so (its status and annotations are written later, or refused).
     ends: dict[str, Pod] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
+    #: Replicas whose Services are still to be created, the next one last.
+    to_serve: list[Replica] = field(default_factory=list)
     step: JobStep = field(default_factory=JobStep)
     #: (verb, name) of writes under way, so that none is sent twice.
     in_flight: set[tuple[str, str]] = field(default_factory=set)
@@ -162,6 +164,10 @@ class State:
         self.served: dict[Resource, bool] = {}
         #: Group kinds whose CRD has no status subresource.
         self.without_status: set[Resource] = set()
+        #: Members that commit, with their uid: their Bindings are still to be sent.
+        self.to_bind: deque[tuple[Gang, Slot, str]] = deque()
+        #: How many members may still be let through in this step.
+        self.releases = 0
         #: token → open /bind of a plain pod, or of one that the watch has not shown.
         self.binds: dict[int, HeldBind] = {}
         #: token → the pod of an open /bind that was taken on; gone once answered or abandoned.
@@ -232,6 +238,7 @@ class State:
     def forget_commands(self) -> None:
         """Drop every expectation: their results belong to an earlier leadership."""
         self._awaiting.clear()
+        self.to_bind.clear()
         self.admissions.clear()
         self._out = [x for x in self._out if isinstance(x, (c.Answer, c.WakeAt))]
 

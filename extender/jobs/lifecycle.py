@@ -24,7 +24,7 @@ from extender.jobs import cleanup, conditions, fields
 from extender.jobs import pods as objects
 from extender.jobs.conditions import Conditions
 from extender.jobs.history import HISTORY
-from extender.jobs.model import KindFacts, TrainingJob, read
+from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
 from extender.jobs.rollcall import RollCall, Tally, call, owned
 
@@ -65,14 +65,23 @@ class TrainingKind(ABC):
 
         Raises InvalidObject if the job has changed since the replica was wanted and is invalid now.
         """
+        parsed, role = self._role(job, replica)
+        env = self.env(parsed, replica)
+        leads = self.leads(parsed, replica)
+        return objects.pod(parsed, self.facts, role, replica, env, leads=leads)
+
+    def service(self, job: Manifest, replica: Replica) -> Manifest:
+        """The replica's Service. Raises InvalidObject as :meth:`pod` does."""
+        parsed, role = self._role(job, replica)
+        return objects.service(parsed, self.facts, role, replica)
+
+    def _role(self, job: Manifest, replica: Replica) -> tuple[TrainingJob, Role]:
         parsed = self._read(job)
         role = parsed.role(replica.role)
         if role is None:
             types = ", ".join(role.type for role in parsed.roles)
             raise InvalidObject(f"spec.{self.facts.specs_key}", replica.role, f"one of {types}")
-        env = self.env(parsed, replica)
-        leads = self.leads(parsed, replica)
-        return objects.pod(parsed, self.facts, role, replica, env, leads=leads)
+        return parsed, role
 
     def reconcile(
         self,
@@ -214,7 +223,7 @@ class TrainingKind(ABC):
         return JobStep(
             wanted=roll.missing,
             group=objects.group(parsed, roll.gone, parsed.role("master")),
-            services=self._services(parsed, roll, services),
+            services=self._services(roll, services),
             delete_pods=cleanup.deletions((*failed, *roll.surplus)),
             delete_services=tuple(sorted(services - names)),
             status=written,
@@ -269,13 +278,10 @@ class TrainingKind(ABC):
             after = conditions.put(after, conditions.RUNNING, True, f"{kind}Running", message, now)
         return after, ()
 
-    def _services(
-        self, job: TrainingJob, roll: RollCall, services: frozenset[str]
-    ) -> tuple[Manifest, ...]:
-        """Services still to be made: each once its pod is bound, none while a gang waits."""
-        roles = {role.name: role for role in job.roles}
+    def _services(self, roll: RollCall, services: frozenset[str]) -> tuple[Replica, ...]:
+        """Whose Services are still to be made: each once its pod is bound, none while a gang waits."""
         return tuple(
-            objects.service(job, self.facts, roles[replica.role], replica)
+            replica
             for replica, pod in roll.present
             if pod.spec.node_name
             and replica.pod_name not in services

@@ -70,6 +70,8 @@ def test_a_job_edited_before_its_pods_are_made_is_refused_not_raised() -> None:
     replica.carry_out(plan)
     edited = seen(PYTORCH_JOBS, m.api.objects[place])
     answer = replica.replies.pop()
+    # As a large job does between two passes.
+    replica.state.jobs[PYTORCH_JOBS, "default", "j"].rest_until = m.now + 1.0
     replica.turn(edited, answer)
     assert replica.state.counters["invalid_replicas"] == 2
     assert not list(replica.state.cluster.reserved_keys)

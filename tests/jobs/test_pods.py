@@ -156,7 +156,8 @@ def test_ports_are_defaulted_and_a_port_of_the_users_is_the_masters_port():
 
 def test_service_of_a_replica():
     step = run(job(), [pod("ddp-worker-1")])
-    (service,) = step.services
+    (replica,) = step.services
+    service = KIND.service(job(), replica)
     labels = {
         "training.kubeflow.org/job-name": "ddp",
         "training.kubeflow.org/operator-name": "pytorchjob-controller",

@@ -16,7 +16,7 @@ def seen(step, key):
     if key == "wanted":
         return [replica.pod_name for replica in step.wanted]
     if key == "services":
-        return [service["metadata"]["name"] for service in step.services]
+        return [replica.pod_name for replica in step.services]
     if key == "delete_pods":
         return [name for name, _ in step.delete_pods]
     if key == "delete_services":
