@@ -195,6 +195,16 @@ def test_small_jobs_go_where_something_is_broken_already() -> None:
     assert placed_one_after_another(cube, 2, 2, 2, 2) == [(0, 3), (1, 2), (4, 7), (5, 6)]
 
 
+def test_a_single_gpu_leaves_two_of_one_socket_together() -> None:
+    """Two of a socket are worth keeping also where their neighbours below the switches are gone."""
+    base = node("NVIDIA-A100-SXM4-80GB", 8)
+    port = np.array([[6 if at // 2 == nic else 3 for nic in range(4)] for at in range(8)], np.uint8)
+    nics = tuple(f"mlx5_{at}" for at in range(4))
+    known = topology(base.links.copy(), numa=base.numa.copy(), nics=nics, nic_links=port)
+    choices = choice.choices_of(model_of(known))
+    assert choice.positions_of(choice.take(choices, choice.mask_of([0, 2, 4]), 1)) == (4,)
+
+
 def test_what_a_choice_gives_and_breaks() -> None:
     board = table("NVIDIA-A100-SXM4-80GB", 8)
     assert choice.choose(board, range(8), 4) == choice.Chosen(
