@@ -34,6 +34,7 @@ class Process:
         self.paused = False
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.parked: list[asyncio.Handle] = []
+        self._fuse: tuple[int, Callable[[], object]] | None = None
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that belongs to this process, as does what it starts."""
@@ -51,6 +52,23 @@ class Process:
         self.resume()
         for task in list(self.tasks):
             task.cancel()
+
+    def strike(self, steps: int, call: Callable[[], object]) -> None:
+        """Call once it has run ``steps`` more callbacks: that is, between two of its awaits."""
+        self._fuse = (steps, call)
+
+    def disarm(self) -> None:
+        """Nothing strikes any more."""
+        self._fuse = None
+
+    def stepped(self) -> None:
+        """One of its callbacks has run."""
+        if self._fuse is None:
+            return
+        left, call = self._fuse
+        self._fuse = (left - 1, call) if left > 1 else None
+        if left <= 1:
+            OUTSIDE.copy().run(call)
 
     def pause(self) -> None:
         """Stop running; what happens meanwhile is found on :meth:`resume`."""
@@ -120,6 +138,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.turns += 1
             self._at_once += 1
             handle._run()  # noqa: SLF001
+            if owner is not None:
+                owner.stepped()
         if self._at_once > _LIVELOCK:
             self._at_once = 0
             raise Stuck(f"{_LIVELOCK} callbacks and no time has passed")

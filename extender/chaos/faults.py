@@ -1,121 +1,140 @@
-"""What goes wrong in a run, drawn from its seed."""
+"""What can go wrong in a run: one method for each name in :data:`schedule.WEIGHTS`.
+
+An act draws all that it chooses from its own number, so that leaving one out of a run does not
+change what the others choose.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from extender.chaos import workloads
-from extender.chaos.network import Weather
+from extender.chaos.network import Link, Weather
 from extender.chaos.plant import PODS, Plant
+from extender.chaos.schedule import WEIGHTS, Act
 from extender.chaos.users import Users
-from extender.chaos.workloads import GPU
+from extender.chaos.workloads import GPU, Workload
+from extender.core.errors import InvalidObject
 
-#: Seconds between two faults on average is drawn from here.
-_PACE = (1.0, 12.0)
-_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_TAINT = {"key": "example.com/maintenance", "effect": "NoSchedule"}
+#: Names of nodes; one that was removed may come back as another machine.
+_NODES = tuple(f"n{number}" for number in range(1, 7))
+_MOST_WORKS = 7
 
 
 class Faults:
     """Lets things happen until it is stopped; then everything works again."""
 
-    def __init__(self, plant: Plant, users: Users, rng: random.Random) -> None:
-        self._plant, self._users, self._rng = plant, users, rng
-        self._pace = rng.uniform(*_PACE)
-        self._nodes = 0
-        self._works = 0
-        self._over = False
-        # A run has some of the faults, so that what each does alone is seen too.
-        self._kinds = [kind for kind in self._all() if rng.random() < 0.6] or self._all()
+    def __init__(self, plant: Plant, users: Users) -> None:
+        self._plant, self._users = plant, users
+        self._rng = plant.rng("faults")
+        self._draw = 0
 
-    def begin(self) -> None:
-        """The cluster as it is when a run begins."""
-        for _ in range(self._rng.randint(2, 4)):
-            self.add_node()
-        for _ in range(self._rng.randint(1, 4)):
-            self.submit()
-        self._set_weather()
-
-    async def run(self, seconds: float) -> None:
-        """One fault after the other for a while."""
-        end = self._plant.now() + seconds
-        while True:
-            await asyncio.sleep(self._rng.expovariate(1 / self._pace))
-            if self._plant.now() >= end:
+    async def play(self, acts: Sequence[Act], seconds: float, over: Callable[[], bool]) -> None:
+        """One act after the other, and a while without any; ends early when it is ``over``."""
+        for act in acts:
+            await asyncio.sleep(max(0.0, act.at - self._plant.now()))
+            if over():
                 return
-            self._rng.choice(self._kinds)()
+            self.perform(act)
+        await asyncio.sleep(max(0.0, seconds - self._plant.now()))
+
+    def perform(self, act: Act) -> None:
+        """One act. Raises InvalidObject for one that is not known."""
+        if act.name not in WEIGHTS:
+            raise InvalidObject("act", act.name, f"one of {', '.join(WEIGHTS)}")
+        self._rng = self._users.rng = self._plant.rng("act", act.draw)
+        self._draw = act.draw
+        self._plant.struck()
+        getattr(self, act.name)()
 
     def stop(self) -> None:
         """Networks, programs and nodes work again; what users have made stays."""
         plant = self._plant
         plant.note("faults stop")
-        self._over = True
         plant.fuse = None
+        plant.unreachable.clear()
         for field in Weather.__struct_fields__:
             setattr(plant.weather, field, 0.0)
         for link in plant.links.values():
-            link.cut = False
+            link.mute = link.deaf = False
         for replica in plant.replicas.values():
+            replica.process.disarm()
             replica.process.resume()
-
-    def _all(self) -> list[Callable[[], None]]:
-        users = self._users
-        return [
-            self.submit,
-            self.submit,
-            self.withdraw,
-            self.resubmit,
-            users.delete_pod,
-            users.delete_pod,
-            users.recreate_record,
-            users.edit_minimum,
-            users.bind_foreign,
-            users.delete_foreign,
-            self.add_node,
-            self.remove_node,
-            self.cordon,
-            self.taint,
-            self.resize,
-            self.kill,
-            self.kill_in_write,
-            self.kill_in_write,
-            self.stop_softly,
-            self.pause,
-            self.cut,
-            self.restart_scheduler,
-            self.change_weather,
-        ]
 
     # --- users
 
     def submit(self) -> None:
-        if len(self._users.works) < 7:
-            self._works += 1
-            self._users.submit(workloads.draw(self._rng, f"w{self._works}"))
+        name = f"w{self._draw}"
+        if len(self._users.works) < _MOST_WORKS:
+            self._users.submit(workloads.draw(self._rng, name))
 
     def withdraw(self) -> None:
-        if self._users.works:
-            self._users.withdraw(self._rng.choice(list(self._users.works.values())))
+        if work := self._work():
+            self._users.withdraw(work)
 
     def resubmit(self) -> None:
         """Deleted, and another one made under the same name at once or a little later."""
-        if not self._users.works:
+        work = self._work()
+        if work is None:
             return
-        name = self._rng.choice(list(self._users.works))
-        self._users.withdraw(self._users.works[name])
-        fresh = workloads.draw(self._rng, name)
+        self._users.withdraw(work)
+        fresh = workloads.draw(self._rng, work.name)
         if self._rng.random() < 0.5:
             self._users.submit(fresh)
         else:
             self._after(self._rng.uniform(0.0, 3.0), lambda: self._users.submit(fresh))
 
+    def delete_pod(self) -> None:
+        self._users.delete_pod()
+
+    def replace_pod(self) -> None:
+        self._users.replace_pod()
+
+    def recreate_record(self) -> None:
+        self._users.recreate_record()
+
+    def edit_minimum(self) -> None:
+        self._users.edit_minimum()
+
+    def suspend_job(self) -> None:
+        """For a while."""
+        jobs = [work for work in self._users.works.values() if work.form == "job"]
+        if jobs:
+            work = self._rng.choice(jobs)
+            self._users.suspend(work, on=True)
+            resume = self._rng.uniform(0.1, 30.0)
+            self._after(resume, lambda: self._users.suspend(work, on=False))
+
+    def bind_foreign(self) -> None:
+        self._users.bind_foreign()
+
+    def delete_foreign(self) -> None:
+        self._users.delete_foreign()
+
+    def bind_member(self) -> None:
+        self._users.bind_member()
+
+    def press(self) -> None:
+        """A pod that may preempt, and soon ends."""
+        seconds = self._rng.uniform(5.0, 30.0)
+        gpus = self._rng.choice((1, 2, 4))
+        name = f"press-{self._draw}"
+        self._users.submit(
+            Workload(name, "plain", gpus, size=1, least=1, seconds=seconds, priority="high")
+        )
+
+    def _work(self) -> Workload | None:
+        works = list(self._users.works.values())
+        return self._rng.choice(works) if works else None
+
     # --- nodes
 
     def add_node(self) -> None:
-        if len(self._users.nodes()) < 6:
-            self._nodes += 1
-            self._users.add_node(f"n{self._nodes}", self._rng.choice((2, 4, 4, 8)))
+        there = {node["metadata"]["name"] for node in self._users.nodes()}
+        if free := [name for name in _NODES if name not in there]:
+            self._users.add_node(self._rng.choice(free), self._rng.choice((2, 4, 4, 8)))
 
     def remove_node(self) -> None:
         if (name := self._node()) and len(self._users.nodes()) > 1:
@@ -129,9 +148,9 @@ class Faults:
             self._after(self._rng.uniform(0.1, 40.0), lambda: self._users.patch_node(name, back))
 
     def taint(self) -> None:
-        """Its kubelet is not heard of for a while."""
+        """For a while."""
         if name := self._node():
-            self._users.patch_node(name, {"spec": {"taints": [_NOT_READY]}})
+            self._users.patch_node(name, {"spec": {"taints": [_TAINT]}})
             back = {"spec": {"taints": None}}
             self._after(self._rng.uniform(0.1, 40.0), lambda: self._users.patch_node(name, back))
 
@@ -141,8 +160,25 @@ class Faults:
             count = {GPU: str(self._rng.choice((0, 1, 2, 4, 8)))}
             self._users.patch_node(name, {"status": {"allocatable": count}}, "status")
 
+    def kubelet_restarts(self) -> None:
+        """It forgets what it was about; its pods go on."""
+        if name := self._kubelet():
+            self._plant.note(f"kubelet of {name} restarts")
+            self._plant.stop_kubelet(name)
+            self._plant.start_kubelet(name)
+
+    def kubelet_is_lost(self) -> None:
+        """Long enough, mostly, for its node to be not ready, and its pods to be evicted."""
+        if name := self._kubelet():
+            link = self._plant.links[f"kubelet {name}"]
+            self._cut_off(link, self._rng.choice((3.0, 15.0, 50.0)) * self._rng.uniform(0.5, 1.5))
+
     def _node(self) -> str:
         names = [node["metadata"]["name"] for node in self._users.nodes()]
+        return self._rng.choice(names) if names else ""
+
+    def _kubelet(self) -> str:
+        names = list(self._plant.kubelets)
         return self._rng.choice(names) if names else ""
 
     # --- programs
@@ -154,12 +190,19 @@ class Faults:
         """A few writes from now, while one of them is on its way."""
         self._plant.fuse = (self._pod(), self._rng.randint(0, 12))
 
+    def kill_between_awaits(self) -> None:
+        """A few steps of its tasks from now, wherever that is."""
+        pod = self._pod()
+        process = self._plant.replicas[pod].process
+        steps = int(2.0 ** self._rng.uniform(0.0, 10.0))
+        process.strike(steps, lambda: self._plant.kill_replica(pod))
+
     def stop_softly(self) -> None:
         """A rolling update's SIGTERM."""
         self._plant.outside(self._plant.stop_replica(self._pod()))
 
     def pause(self) -> None:
-        """Mostly longer than the Lease lasts."""
+        """Mostly longer than the Lease lasts; and then it goes on where it was."""
         replica = self._plant.replicas[self._pod()]
         if replica.process.dead or replica.process.paused:
             return
@@ -167,6 +210,12 @@ class Faults:
         self._plant.note(f"{replica.identity} is paused for {seconds:.1f} s")
         replica.process.pause()
         self._after(seconds, replica.process.resume)
+
+    def set_clock(self) -> None:
+        """Somebody sets a machine's clock, wrongly or rightly."""
+        pod, seconds = self._pod(), self._rng.choice((-3600.0, -20.0, 0.0, 20.0, 3600.0))
+        self._plant.note(f"the clock of {pod} is wrong by {seconds:.0f} s")
+        self._plant.skew[pod] = seconds
 
     def restart_scheduler(self) -> None:
         self._plant.restart_scheduler()
@@ -177,27 +226,32 @@ class Faults:
     # --- network
 
     def cut(self) -> None:
-        """Nothing passes between one client and the API server for a while."""
+        """Between one client and the API server, in one direction or both, for a while."""
         name = self._rng.choice(list(self._plant.links))
-        link = self._plant.links[name]
-        seconds = self._rng.uniform(0.5, 40.0)
-        self._plant.note(f"{name} is cut off for {seconds:.1f} s")
-        link.cut = True
+        self._cut_off(self._plant.links[name], self._rng.uniform(0.5, 40.0))
 
-        def mend() -> None:
-            link.cut = False
-
-        self._after(seconds, mend)
+    def cut_service(self) -> None:
+        """Between kube-scheduler and one Muster, for a while."""
+        pod, seconds = self._pod(), self._rng.uniform(0.5, 40.0)
+        self._plant.note(f"kube-scheduler does not reach {pod} for {seconds:.1f} s")
+        self._plant.unreachable.add(pod)
+        self._after(seconds, lambda: self._plant.unreachable.discard(pod))
 
     def change_weather(self) -> None:
-        self._set_weather()
-
-    def _set_weather(self) -> None:
         rng, weather = self._rng, self._plant.weather
         for field in Weather.__struct_fields__:
-            share = rng.choice((0.0, 0.0, 0.01, 0.05, 0.15))
-            setattr(weather, field, share)
+            setattr(weather, field, rng.choice((0.0, 0.0, 0.01, 0.05, 0.15)))
         self._plant.note(f"{weather}")
+
+    def _cut_off(self, link: Link, seconds: float) -> None:
+        link.mute, link.deaf = self._rng.choice(((True, True), (True, False), (False, True)))
+        ways = "both ways" if link.mute and link.deaf else "up" if link.mute else "down"
+        self._plant.note(f"{link.process.name} is cut off for {seconds:.1f} s ({ways})")
+
+        def mend() -> None:
+            link.mute = link.deaf = False
+
+        self._after(seconds, mend)
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         """Later, even when faults have stopped: what is broken is mended."""

@@ -12,10 +12,11 @@ from decimal import Decimal
 import orjson
 from msgspec import Struct
 
-from extender.chaos import claims
+from extender.chaos import claims, vetoes
 from extender.chaos.claims import Group
 from extender.chaos.clock import later
-from extender.chaos.network import Link
+from extender.chaos.endings import Endings
+from extender.chaos.network import Link, Shown
 from extender.chaos.past import Past
 from extender.core import api
 from extender.core.objects import Manifest
@@ -25,6 +26,8 @@ from extender.sim.rest import Request
 
 #: Seconds after its last renewal in which a holder of the Lease may write.
 RENEW_DEADLINE = 10.0
+#: What a clock that goes wrong by as much as a bad quartz makes of that.
+_DRIFT = 1.001
 #: Long enough for all requests of one commit to be handed over, short enough for nothing else.
 _COMMIT_SECONDS = 1e-6
 
@@ -35,6 +38,8 @@ class Violation(Struct, frozen=True):
     step: int
     invariant: str
     message: str
+    #: Virtual seconds.
+    at: float = 0.0
 
 
 class Sent(Struct, frozen=True):
@@ -45,6 +50,8 @@ class Sent(Struct, frozen=True):
     pods: int
     nodes: int
     jobs: int
+    #: Of pods, with what came and went unseen.
+    shown: Shown
 
 
 class Life:
@@ -56,6 +63,8 @@ class Life:
         #: When the last renewal that took effect was handed over; None after a release.
         self.renewed: float | None = None
         self.lease_sent = 0.0
+        #: Since when it holds the Lease without a break.
+        self.led_since: float | None = None
         #: Bindings by (uid, node, resourceVersion), creations of pods by (place, body).
         self.binds: dict[tuple[str, str, str], Sent] = {}
         self.creates: dict[tuple[str, bytes], Sent] = {}
@@ -72,22 +81,36 @@ class Judge:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.violations: list[Violation] = []
         self.step = 0
-        self.past = Past()
+        self.past = Past(clock)
         self.version = 0
-        #: Uids of group records that were whole at some time.
+        #: Uids of group records that were whole at some time, and of pods that a Muster has bound.
         self.whole: set[str] = set()
+        self.bound: set[str] = set()
         self._clock = clock
         self._lives: dict[Link, Life] = {}
-        #: (owner uid, pod name) → version at which it had succeeded.
-        self._succeeded: dict[tuple[str, str], int] = {}
-        self._verdicts: dict[str, tuple[str, int]] = {}
+        self._endings = Endings(self.violated, self._leads_since)
 
     def violated(self, invariant: str, message: str) -> None:
-        self.violations.append(Violation(self.step, invariant, message))
+        self.violations.append(Violation(self.step, invariant, message, self._clock()))
 
     def started(self, link: Link, identity: str) -> None:
         """A replica begins a life."""
         self._lives[link] = Life(identity)
+
+    def leader_of(self, epoch: int) -> Link | None:
+        """The way to the server of whoever took the Lease for this epoch."""
+        return next((link for link, life in self._lives.items() if life.epoch == epoch), None)
+
+    def _leads_since(self, version: int, seconds: float) -> bool:
+        """Whether a leader has known for so long what was true of a pod from a version on."""
+        at = self.past.time_of(version)
+        return at is not None and any(
+            life.led_since is not None
+            and max(life.led_since, at) + seconds <= self._clock()
+            and not (link.process.dead or link.process.paused or link.mute or link.deaf)
+            and link.shown[api.PODS].covers(version, None)
+            for link, life in self._lives.items()
+        )
 
     def bind_opened(self, link: Link, uid: str) -> None:
         """kube-scheduler's call of /bind has reached a replica."""
@@ -97,6 +120,12 @@ class Judge:
     def bind_closed(self, link: Link, uid: str) -> None:
         """It was answered, or its caller has left."""
         self._lives[link].open[uid] -= 1
+
+    def preempt_answered(self, link: Link, asked: bytes, answer: bytes) -> None:
+        """A replica has said which pods may be evicted."""
+        life = self._lives[link]
+        for message in vetoes.broken(self.past, link, life.bound, asked, answer):
+            self.violated("I1", f"{life.identity}: {message}")
 
     # --- what is handed over
 
@@ -114,9 +143,10 @@ class Judge:
         record = Sent(
             self._clock(),
             life.epoch,
-            link.shown.get(api.PODS, 0),
-            link.shown.get(api.NODES, 0),
-            link.shown.get(api.PYTORCH_JOBS, 0),
+            link.shown[api.PODS].version,
+            link.shown[api.NODES].version,
+            link.shown[api.PYTORCH_JOBS].version,
+            link.shown[api.PODS].now(),
         )
         if request.path.endswith("/binding"):
             self._bind_sent(link, life, request, record)
@@ -128,7 +158,7 @@ class Judge:
         """Nobody writes without the Lease, and never two."""
         now = self._clock()
         what = f"{life.identity} sends {request.method} {request.path}"
-        if life.renewed is None or now >= life.renewed + RENEW_DEADLINE:
+        if life.renewed is None or now >= life.renewed + RENEW_DEADLINE * _DRIFT:
             self.violated("lease", f"{what} without the Lease")
         for link, other in self._lives.items():
             if other is life or link.process.dead or other.renewed is None:
@@ -157,7 +187,7 @@ class Judge:
             return
         life.sent_for.setdefault(group, {})[key[0]] = place
         if not again:
-            shown = link.shown.get(group[0], 0)
+            shown = link.shown[group[0]].version
             self._written(life, group, record, shown, (place[1], node))
             later(_COMMIT_SECONDS, self._commit, link, life, group, record, shown)
 
@@ -225,7 +255,7 @@ class Judge:
         if change.resource == api.LEASES:
             self._lease(change, life)
         elif change.resource == api.PYTORCH_JOBS:
-            self._job(change)
+            self._endings.job(change)
         elif change.resource == api.PODS:
             self._pod(change, life)
         elif change.resource in claims.GROUPS and change.kind != "DELETED":
@@ -237,27 +267,21 @@ class Judge:
             return
         spec = change.object["spec"]
         if spec.get("holderIdentity") == life.identity:
-            life.renewed, life.epoch = life.lease_sent, spec.get("leaseTransitions") or 0
+            epoch = spec.get("leaseTransitions") or 0
+            if life.led_since is None or epoch != life.epoch:
+                life.led_since = self._clock()
+            life.renewed, life.epoch = life.lease_sent, epoch
+            for other in self._lives.values():
+                if other is not life:
+                    other.led_since = None
         else:
-            life.renewed = None
-
-    def _job(self, change: Change) -> None:
-        """I6: a terminal condition never changes."""
-        meta = change.object["metadata"]
-        now = claims.verdict(change.object)
-        before, _ = self._verdicts.get(meta["uid"], ("", 0))
-        if before and now != before and change.kind != "DELETED":
-            self.violated("I6", f"job {meta['name']} was {before} and is {now or 'neither'}")
-        if now and not before:
-            self._verdicts[meta["uid"]] = (now, change.version)
+            life.renewed = life.led_since = None
 
     def _pod(self, change: Change, life: Life | None) -> None:
-        pod, meta = change.object, change.object["metadata"]
-        owner = claims.owner_uid(pod)
-        if change.kind == "ADDED" and life is not None and owner:
-            self._created(pod, owner, life)
-        if claims.phase(pod) == "Succeeded":
-            self._succeeded.setdefault((owner, meta["name"]), change.version)
+        pod = change.object
+        if change.kind == "ADDED" and life is not None and claims.owner_uid(pod):
+            self._created(pod, life)
+        self._endings.pod(change)
         was = claims.node_of(change.previous) if change.previous is not None else ""
         if life is not None and claims.node_of(pod) and not was:
             self._landed(pod, life)
@@ -265,26 +289,19 @@ class Judge:
         if group is not None and claims.node_of(pod):
             self._note_whole(group)
 
-    def _created(self, pod: Manifest, owner: str, life: Life) -> None:
-        """I6: a finished replica is never created again, nor one of a finished job."""
+    def _created(self, pod: Manifest, life: Life) -> None:
         meta = pod["metadata"]
         place = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         records = [record for (where, _), record in life.creates.items() if where == place]
-        if not records:
-            return
-        record = records[-1]
-        done = self._succeeded.get((owner, meta["name"]))
-        if done is not None and done <= record.pods:
-            self.violated("I6", f"{meta['name']} had succeeded and is created again")
-        verdict, since = self._verdicts.get(owner, ("", 0))
-        if verdict and since <= record.jobs:
-            self.violated("I6", f"{meta['name']} is created for a job that has {verdict}")
+        if records:
+            self._endings.created(pod, records[-1].shown, records[-1].jobs)
 
     def _landed(self, pod: Manifest, life: Life) -> None:
         meta, node = pod["metadata"], claims.node_of(pod)
         uid = meta["uid"]
         records = [r for (who, where, _), r in life.binds.items() if (who, where) == (uid, node)]
         life.bound.add(uid)
+        self.bound.add(uid)
         if not records:
             self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ from extender.sim.statuses import render
 TIMEOUT = 10.0
 #: Seconds without a byte after which a watch is given up (extender.kube.client).
 WATCH_IDLE = 150.0
-BOOKMARK_SECONDS = 60.0
+#: Seconds between two bookmarks of a watch: each watch has its own.
+BOOKMARK_SECONDS = (5.0, 90.0)
 
 _GONE = Reply(0, reason="Unreachable", message="connection reset by peer")
 _LATE = Reply(0, reason="Unreachable", message="timed out")
@@ -50,6 +52,8 @@ class Weather(Struct):
     broken: float = 0.0
     #: A watch delivers seconds later.
     lagging: float = 0.0
+    #: A watch delivers the same lines twice.
+    doubled: float = 0.0
     #: The server has forgotten the version that a watch resumes from.
     forgotten: float = 0.0
 
@@ -71,10 +75,54 @@ class Server:
 
 
 class Listener:
-    """Is told of every request of a link, before it travels."""
+    """Is told of every request of a link, before it travels, and of what goes wrong on the way."""
 
     def sent(self, link: Link, request: Request) -> None:
         """The client has handed a request over."""
+
+    def struck(self) -> None:
+        """Something has gone wrong with a request or a watch."""
+
+
+class Shown:
+    """Which states of one kind a client has been shown.
+
+    A list shows what is true at its version, a watch all that follows: spans of versions. What came
+    and went between two spans was never shown.
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+        #: Up to where before the last delivery.
+        self.before = 0
+
+    @property
+    def version(self) -> int:
+        """Up to where."""
+        return self._spans[-1][1] if self._spans else 0
+
+    def listed(self, version: int) -> None:
+        self.before = self.version
+        if version > self.version:
+            self._spans.append((version, version))
+
+    def watched(self, version: int) -> None:
+        """Everything up to ``version`` has come after what was shown before."""
+        self.before = self.version
+        first, last = self._spans[-1]
+        self._spans[-1] = (first, max(last, version))
+
+    def now(self) -> Shown:
+        """What has been shown so far."""
+        copy = Shown()
+        copy._spans = list(self._spans)
+        return copy
+
+    def covers(self, since: int, until: int | None) -> bool:
+        """Whether a state was shown that held from ``since`` to before ``until`` (None: holds)."""
+        return any(
+            last >= since and (until is None or first < until) for first, last in self._spans
+        )
 
 
 class Link:
@@ -91,9 +139,10 @@ class Link:
         timeout: float = TIMEOUT,
     ) -> None:
         self.process = process
-        self.cut = False
-        #: Up to which version of the store each kind has been shown to the client.
-        self.shown: dict[Resource, int] = {}
+        #: Nothing of it reaches the server; nothing reaches it.
+        self.mute = self.deaf = False
+        #: Which states of each kind the client has been shown.
+        self.shown: defaultdict[Resource, Shown] = defaultdict(Shown)
         self._server = server
         self._weather = weather
         self._rng = rng
@@ -128,13 +177,17 @@ class Link:
         rng, weather = self._rng, self._weather
         fate, delay = rng.random(), self.latency()
         if rng.random() < weather.late:
+            self._listener.struck()
             delay += rng.uniform(0.5, 15.0)
         if fate < weather.lost:
+            self._listener.struck()
             if rng.random() < 0.5:
                 later(delay, _resolve, answer, _GONE)
             return
         unanswered = fate < weather.lost + weather.unanswered
         refused = rng.random() < weather.refused
+        if unanswered or refused:
+            self._listener.struck()
         later(delay, self._arrive, request, answer, unanswered, refused)
 
     def _arrive(
@@ -144,7 +197,8 @@ class Link:
         unanswered: bool,
         refused: bool,
     ) -> None:
-        if self.cut:
+        if self.mute:
+            self._listener.struck()
             return
         code = self._rng.choice((429, 500, 503, 504)) if refused else 0
         if not code or (code > 500 and self._rng.random() < 0.3):
@@ -160,7 +214,7 @@ class Link:
         later(self.latency(), self._return, answer, reply)
 
     def _return(self, answer: asyncio.Future[Reply], reply: Reply) -> None:
-        if not self.cut:
+        if not self.deaf:
             _resolve(answer, reply)
 
     def latency(self) -> float:
@@ -179,26 +233,34 @@ class Link:
         body = (await self.send("GET", resource.path(), query=query)).unwrap()
         page = orjson.loads(body)["metadata"]
         if not page.get("continue"):
-            self.shown[resource] = int(page["resourceVersion"])
+            self.shown[resource].listed(int(page["resourceVersion"]))
         return body
 
     async def watch_lines(
         self, resource: Resource, resource_version: str, *, timeout_seconds: int
     ) -> AsyncGenerator[list[bytes], None]:
         """The lines of one watch. It ends, breaks or falls silent as the weather has it."""
-        async for lines in self._watch(resource, resource_version, Selector(), timeout_seconds):
-            self.shown[resource] = max(self.shown.get(resource, 0), self._server.rest.store.version)
+        shown = self.shown[resource]
+        watch = self._watch(resource, resource_version, Selector(), timeout_seconds, shown)
+        async for lines in watch:
             yield lines
 
     async def _watch(
-        self, resource: Resource, version: str, selector: Selector, seconds: float
+        self,
+        resource: Resource,
+        version: str,
+        selector: Selector,
+        seconds: float,
+        shown: Shown | None = None,
     ) -> AsyncGenerator[list[bytes], None]:
         await asyncio.sleep(self.latency())
         rng, weather, store = self._rng, self._weather, self._server.rest.store
-        if self.cut or rng.random() < weather.lost:
+        if self.mute or self.deaf or rng.random() < weather.lost:
+            self._listener.struck()
             await asyncio.sleep(rng.uniform(0.0, self._timeout))
             raise Unreachable(0, "Unreachable", "no answer")
         if rng.random() < weather.forgotten:
+            self._listener.struck()
             store.history.forget(keep=rng.randint(0, 20))
         wake = asyncio.Event()
         try:
@@ -209,28 +271,39 @@ class Link:
                 return
             raise
         loop = asyncio.get_running_loop()
-        end, bookmark = loop.time() + seconds, loop.time() + BOOKMARK_SECONDS
+        period = rng.uniform(*BOOKMARK_SECONDS)
+        end, bookmark = loop.time() + seconds, loop.time() + period
         try:
             while loop.time() < end and not watch.cut:
                 wake.clear()
                 if loop.time() >= bookmark:
-                    bookmark = loop.time() + BOOKMARK_SECONDS
+                    bookmark = loop.time() + period
                     watch.bookmark(store.version)
                 if not wake.is_set():
                     await _wait(wake, min(end, bookmark) - loop.time())
                 await self._delay()
                 if lines := watch.take():
-                    yield lines
+                    if shown is not None:
+                        shown.watched(store.version)
+                    yield self._perhaps_twice(lines)
         finally:
             store.unwatch(number)
+
+    def _perhaps_twice(self, lines: list[bytes]) -> list[bytes]:
+        if self._rng.random() >= self._weather.doubled:
+            return lines
+        self._listener.struck()
+        return [line for line in lines for _ in range(2)]
 
     async def _delay(self) -> None:
         """What comes between a line and its reader; raises Unreachable where the watch breaks."""
         rng, weather = self._rng, self._weather
         await asyncio.sleep(self.latency())
         if rng.random() < weather.lagging:
+            self._listener.struck()
             await asyncio.sleep(rng.expovariate(0.3))
-        if self.cut or rng.random() < weather.broken:
+        if self.deaf or rng.random() < weather.broken:
+            self._listener.struck()
             silent = WATCH_IDLE if rng.random() < 0.2 else rng.uniform(0.0, 3.0)
             await asyncio.sleep(silent)
             raise Unreachable(0, "Unreachable", "the watch broke")

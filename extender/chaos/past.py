@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from extender.core.api import Resource
 from extender.core.objects import Manifest
@@ -13,14 +13,21 @@ from extender.sim.history import Change, Key
 class Past:
     """States by place, each from its version on; None where nothing was there."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._times: dict[int, float] = {}
         self._states: dict[Resource, dict[Key, tuple[list[int], list[Manifest | None]]]] = {}
 
     def add(self, change: Change) -> None:
+        self._times[change.version] = self._clock()
         places = self._states.setdefault(change.resource, {})
         versions, states = places.setdefault(change.key, ([], []))
         versions.append(change.version)
         states.append(None if change.kind == "DELETED" else change.object)
+
+    def time_of(self, version: int) -> float | None:
+        """When the change of a version was made; None for one from before the story."""
+        return self._times.get(version)
 
     def at(self, resource: Resource, key: Key, version: int) -> Manifest | None:
         """The object as of a version of the store."""

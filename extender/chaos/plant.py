@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -32,6 +33,8 @@ SCHEDULER = "muster"
 PODS = ("muster-0", "muster-1")
 #: Seconds that pass before a killed program is started again.
 RESTART_SECONDS = (0.5, 6.0)
+#: By how much a replica's wall clock may be wrong from the beginning, in seconds.
+_SKEWS = (0.0, 0.0, -90.0, -1.5, 1.5, 90.0)
 
 
 class Ledger(History):
@@ -64,11 +67,18 @@ class Plant(Listener):
         self.links: dict[str, Link] = {}
         self._processes: list[Process] = []
         self.replicas: dict[str, Replica] = {}
-        #: Clock error of each replica's machine, in seconds.
-        self.skew = dict.fromkeys(PODS, 0.0)
+        #: Error of each replica's clock on the wall, in seconds; its steady one is in _counters.
+        self.skew = {pod: self.rng("skew", pod).choice(_SKEWS) for pod in PODS}
+        self._counters = {pod: _counter(self.rng("counter", pod), loop.time) for pod in PODS}
+        #: Replicas that kube-scheduler does not reach.
+        self.unreachable: set[str] = set()
+        #: Processes of kubelets by node.
+        self.kubelets: dict[str, Process] = {}
+        #: Acts, and requests and watches with which something went wrong.
+        self.faults = 0
         #: Kills the sender of the n-th write from now: (pod, n).
         self.fuse: tuple[str, int] | None = None
-        self._lives = 0
+        self._lives: Counter[str] = Counter()
         self._outside: set[asyncio.Task[Any]] = set()
         self._restarting: dict[str, Process] = {}
         self.store.create(api.NAMESPACES, "", {"metadata": {"name": NAMESPACE}})
@@ -77,7 +87,6 @@ class Plant(Listener):
             self.store.create(api.PODS, NAMESPACE, _own_pod(pod))
             self.start_replica(pod)
         self.start_scheduler()
-        self._start_kubelet()
 
     def now(self) -> float:
         """Virtual seconds."""
@@ -97,11 +106,10 @@ class Plant(Listener):
     # --- programs
 
     def start_replica(self, pod: str) -> None:
-        life = self._life()
         process = Process(pod)
+        link = self._link(process)
+        life = self._lives[pod]
         identity = f"{pod}_{life}"
-        link = self._link(process, life)
-        skew = self.skew[pod]
         replica = Replica(
             self.settings,
             pod,
@@ -109,8 +117,8 @@ class Plant(Listener):
             link,
             self.judge,
             self.rng(pod, life, "own"),
-            self.now,
-            lambda: self.wall() + skew,
+            self._counters[pod],
+            lambda: self.wall() + self.skew[pod],
         )
         self.replicas[pod] = replica
         self.judge.started(link, identity)
@@ -134,15 +142,19 @@ class Plant(Listener):
             return
         self.note(f"{replica.identity} is asked to stop")
         await replica.process.spawn(replica.stop())
+        self._has_stopped(replica)
+
+    def _has_stopped(self, replica: Replica) -> None:
+        if replica.process.dead:
+            return  # killed at its very end, and started again for that
         self._fail_if_failed(replica)
         replica.process.kill()
-        self._again(pod)
+        self._again(replica.pod)
 
     def start_scheduler(self) -> None:
-        life = self._life()
         process = Process("kube-scheduler")
-        link = self._link(process, life, timeout=30.0)
-        way = Way(self._endpoint, self.rng("way", life), lambda: self.weather.lost)
+        link = self._link(process, timeout=30.0)
+        way = Way(self, self.rng("way", self._lives[process.name]))
         scheduler = Scheduler(
             LinkClient(link),
             [Extender.from_config(entry) for entry in _EXTENDERS],
@@ -158,8 +170,33 @@ class Plant(Listener):
         self.note("kube-scheduler is killed")
         self._restarting["scheduler"].kill()
         self._later(
-            self.rng("restart", self._lives).uniform(*RESTART_SECONDS), self.start_scheduler
+            self.rng("restart", self._lives["kube-scheduler"]).uniform(*RESTART_SECONDS),
+            self.start_scheduler,
         )
+
+    def start_kubelet(self, node: str) -> None:
+        """Of one node."""
+        process = Process(f"kubelet {node}")
+        link = self._link(process, timeout=30.0)
+        rng = self.rng(process.name, self._lives[process.name])
+        kubelet = Kubelet(
+            LinkClient(link),
+            node=node,
+            start_seconds=rng.uniform(0.1, 2.0),
+            stop_seconds=rng.uniform(0.1, 4.0),
+            now=self.wall,
+        )
+        self.kubelets[node] = process
+        process.start(kubelet.run())
+
+    def stop_kubelet(self, node: str) -> None:
+        """And all that it did."""
+        if (process := self.kubelets.pop(node, None)) is not None:
+            process.kill()
+
+    def hears_of(self, node: str) -> bool:
+        """Whether its kubelet lives and reaches the server."""
+        return node in self.kubelets and not self.links[f"kubelet {node}"].mute
 
     def outside(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something that belongs to no program."""
@@ -178,20 +215,8 @@ class Plant(Listener):
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    def _start_kubelet(self) -> None:
-        process = Process("kubelet")
-        link = self._link(process, self._life(), timeout=30.0)
-        rng = self.rng("kubelet")
-        kubelet = Kubelet(
-            LinkClient(link),
-            start_seconds=rng.uniform(0.1, 2.0),
-            stop_seconds=rng.uniform(0.1, 4.0),
-            now=self.wall,
-        )
-        process.start(kubelet.run())
-
     def _again(self, pod: str) -> None:
-        rng = self.rng("restart", pod, self._lives)
+        rng = self.rng("restart", pod, self._lives[pod])
         self._later(rng.uniform(*RESTART_SECONDS), lambda: self.start_replica(pod))
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
@@ -201,18 +226,16 @@ class Plant(Listener):
 
         self.outside(wait())
 
-    def _link(self, process: Process, life: int, timeout: float = 10.0) -> Link:
-        rng = self.rng(process.name, life, "link")
+    def _link(self, process: Process, timeout: float = 10.0) -> Link:
+        """The way to the server of a process that begins; it counts the lives of its name."""
+        self._lives[process.name] += 1
+        rng = self.rng(process.name, self._lives[process.name], "link")
         link = Link(process, self.server, self.weather, rng, self, timeout=timeout)
         self.links[process.name] = link
         self._processes.append(process)
         return link
 
-    def _life(self) -> int:
-        self._lives += 1
-        return self._lives
-
-    def _endpoint(self) -> Replica | None:
+    def endpoint(self) -> Replica | None:
         """The Service chooses pods by the leader's label."""
         labelled = [
             pod
@@ -236,6 +259,9 @@ class Plant(Listener):
         if not left:
             # The request is on its way when its sender dies.
             self.loop.call_soon(self.kill_replica, pod, context=OUTSIDE)
+
+    def struck(self) -> None:
+        self.faults += 1
 
     def check_faults(self) -> None:
         """What no program may do: fail by itself."""
@@ -265,12 +291,19 @@ class Plant(Listener):
         return f"uid-{self._uids:06}"
 
 
+def _counter(rng: random.Random, true: Callable[[], float]) -> Callable[[], float]:
+    """A machine's steady clock: seconds since it started, and a little too fast or too slow."""
+    since, rate = rng.uniform(0.0, 1e6), 1.0 + rng.choice((-2e-4, 0.0, 2e-4))
+    return lambda: since + rate * true()
+
+
 _COMMON = {"urlPrefix": "http://muster", "nodeCacheCapable": True, "ignorable": False}
 _EXTENDERS: tuple[dict[str, Any], ...] = (
     {
         **_COMMON,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
         "weight": 1,
         "httpTimeout": "2s",
     },

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from extender.chaos.clock import Process, later
 from extender.chaos.judge import Judge
-from extender.chaos.network import Link
+from extender.chaos.network import Link, Weather
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvalidObject, WireError
@@ -20,7 +20,7 @@ from extender.jobs import KINDS
 from extender.kube.executor import Executor, event_writer
 from extender.kube.lease import LeaderElector, Timing
 from extender.kube.reflector import Reflectors
-from extender.loop import Loop
+from extender.loop import Loop, steady
 from extender.obs.metrics import Metrics
 from extender.runtime import BIND_SLACK, DRAIN_SECONDS, WATCHED, rules_of
 from extender.settings import Settings
@@ -59,7 +59,7 @@ class Replica:
         kinds = {kind.resource: kind for kind in KINDS}
         coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
         view = StateView(coordinator.state, lambda: self.ready)
-        self.loop = Loop(coordinator, metrics, clock=wall)
+        self.loop = Loop(coordinator, metrics, clock=steady(wall, clock))
         bindings = Bindings(self.loop)
         self.elector = LeaderElector(
             link,
@@ -69,7 +69,7 @@ class Replica:
             namespace=lease.namespace,
             name=lease.name,
             identity=identity,
-            first_epoch=1,
+            first_epoch=int(wall()),
             timing=Timing(
                 lease.lease_duration_seconds,
                 lease.renew_deadline_seconds,
@@ -150,6 +150,8 @@ class Replica:
         try:
             result, reply = await self._verbs.answer(verb, body)
             posted = (503, b"") if result in _CLOSED else (200, reply)
+            if verb == "preempt" and result not in _CLOSED:
+                self._judge.preempt_answered(self.link, body, reply)
         except (InvalidObject, WireError) as error:
             # kube-scheduler sends neither.
             self.failures.append(error)
@@ -162,26 +164,37 @@ def _post(answer: asyncio.Future[Posted], posted: Posted) -> None:
         answer.set_result(posted)
 
 
+class Endpoints(Protocol):
+    """Which replica the Service chooses, and how the way to it is."""
+
+    weather: Weather
+    unreachable: set[str]
+
+    def endpoint(self) -> Replica | None:
+        """None: it has none."""
+
+    def struck(self) -> None:
+        """Something went wrong."""
+
+
 class Way:
     """kube-scheduler's way to whichever replica the Service chooses."""
 
-    def __init__(
-        self, choose: Callable[[], Replica | None], rng: random.Random, lost: Callable[[], float]
-    ) -> None:
-        self._choose, self._rng, self._lost = choose, rng, lost
+    def __init__(self, service: Endpoints, rng: random.Random) -> None:
+        self._service, self._rng = service, rng
 
     async def post(self, url: str, body: bytes, seconds: float) -> Posted:
         """extender.sim.extenders.Post."""
         verb = url.rpartition("/")[2]
-        replica = self._choose()
-        await asyncio.sleep(self._rng.expovariate(1000.0))
+        replica = self._service.endpoint()
+        await asyncio.sleep(self._latency())
         if replica is None or replica.process.dead:
             return "dial tcp: connect: connection refused"
         answer: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
         handler = None
-        if self._rng.random() >= self._lost():
+        if not self._lost(replica):
             handler = replica.ask(verb, body, answer)
-        seen = answer if self._rng.random() >= self._lost() else asyncio.Future[Posted]()
+        seen = asyncio.Future[Posted]() if self._lost(replica) else answer
         try:
             async with asyncio.timeout(seconds):
                 return await seen
@@ -191,3 +204,17 @@ class Way:
             if handler is not None and not handler.done():
                 # The server is told that its client left.
                 later(self._rng.expovariate(200.0), handler.cancel)
+
+    def _latency(self) -> float:
+        seconds = self._rng.expovariate(1000.0)
+        if self._rng.random() < self._service.weather.late:
+            self._service.struck()
+            seconds += self._rng.uniform(0.1, 4.0)
+        return seconds
+
+    def _lost(self, replica: Replica) -> bool:
+        lost = self._rng.random() < self._service.weather.lost
+        if lost or replica.pod in self._service.unreachable:
+            self._service.struck()
+            return True
+        return False

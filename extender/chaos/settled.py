@@ -20,10 +20,14 @@ _NATIVE = "PodGroupInitiallyScheduled"
 
 
 class Settled:
-    """One look at the store. ``whole``: uids of records that were whole at some time."""
+    """One look at the store.
 
-    def __init__(self, store: Store, namespace: str, whole: set[str]) -> None:
-        self._store, self._namespace, self._whole = store, namespace, whole
+    ``whole``: uids of records that were whole at some time; ``bound``: of pods that Muster bound.
+    """
+
+    def __init__(self, store: Store, namespace: str, whole: set[str], bound: set[str]) -> None:
+        self._store, self._namespace = store, namespace
+        self._whole, self._bound = whole, bound
         self._pods = store.list(api.PODS, namespace)
         self._usage = Usage()
         for node in store.list(api.NODES):
@@ -62,8 +66,9 @@ class Settled:
             yield "I7", f"gang {name}: {there} of {least} are placed, and the rest fits"
         elif not self._says_why(resource, record):
             yield "I7", f"gang {name}: {there} of {least} are placed, and it does not say why"
+        # What another scheduler bound is not Muster's to take back.
         if (
-            running
+            any(pod["metadata"]["uid"] in self._bound for pod in running)
             and record["metadata"]["uid"] not in self._whole
             and self._removable(record, running)
         ):

@@ -6,7 +6,6 @@ import random
 
 from msgspec import Struct
 
-from extender.core import api
 from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.objects import Manifest
 from extender.sim.kinds import CONFIG_MAPS
@@ -34,6 +33,8 @@ class Workload(Struct):
     exit_code: int = 0
     priority: str = ""
     rollback: bool = False
+    #: Its group's record is made before its pods.
+    record_first: bool = False
 
     @property
     def record(self) -> Resource | None:
@@ -63,6 +64,7 @@ def draw(rng: random.Random, name: str) -> Workload:
         exit_code=int(rng.random() < 0.15),
         priority="high" if rng.random() < 0.15 else "",
         rollback=rng.random() < 0.3,
+        record_first=rng.random() < 0.5,
     )
 
 
@@ -164,7 +166,3 @@ def _outcome(work: Workload) -> dict[str, str]:
     if work.seconds is None:
         return {}
     return {RUN_SECONDS: f"{work.seconds:.3f}", EXIT_CODE: str(work.exit_code)}
-
-
-#: Kinds that a user makes or deletes by name.
-OWNED_BY = {"job": api.PYTORCH_JOBS}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+
+if TYPE_CHECKING:
+    from extender.chaos.run import Outcome
 
 HELP = "run the service against a simulated cluster"
 _WHAT_IF = "which gangs that wait would be placed, and where, in a snapshot of a cluster"
@@ -26,6 +30,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     json_flag(snapshot)
     chaos.add_argument("--seeds", type=int, default=100, metavar="N", help="runs (%(default)s)")
     chaos.add_argument("--first", type=int, default=0, metavar="S", help="first seed (%(default)s)")
+    chaos.add_argument(
+        "--processes", type=int, default=1, metavar="P", help="at the same time (%(default)s)"
+    )
+    chaos.add_argument(
+        "--logs",
+        type=Path,
+        metavar="DIR",
+        help="make each run that fails as short as it goes, and write it to DIR for `muster replay`",
+    )
     chaos.add_argument(
         "--diary", action="store_true", help="tell on stderr what happened in the runs that fail"
     )
@@ -60,34 +73,57 @@ def _what_if(args: argparse.Namespace) -> int:
 
 
 def _chaos(args: argparse.Namespace) -> int:
-    from extender.chaos.run import simulate
-    from extender.obs import log
+    from extender.chaos import run as chaos
 
-    if args.seeds < 1 or args.first < 0:
-        say("simulate", "--seeds must be at least 1 and --first at least 0")
+    if args.seeds < 1 or args.first < 0 or args.processes < 1:
+        say("simulate", "--seeds and --processes must be at least 1, and --first at least 0")
         return MISUSE
-    # What the service says of faults is expected here, thousands of times.
-    log.configure("console", "critical")
-    steps = 0
-    violations = []
-    for outcome in simulate(args.seeds, args.first):
-        steps += outcome.steps
-        for each in outcome.violations:
-            violations.append(
-                {
-                    "seed": outcome.seed,
-                    "step": each.step,
-                    "invariant": each.invariant,
-                    "message": each.message,
-                }
-            )
-            if not args.json:
+    if args.logs is not None and not args.logs.is_dir():
+        say("simulate", f"--logs {args.logs}: is no directory")
+        return MISUSE
+    chaos.silence()
+    steps = faults = 0
+    violations: list[dict[str, Any]] = []
+    for outcome in chaos.simulate(args.seeds, args.first, args.processes):
+        steps, faults = steps + outcome.steps, faults + outcome.faults
+        if not outcome.violations:
+            continue
+        violations += _violations(outcome)
+        if args.logs is not None:
+            outcome = _written(outcome, args.logs)
+        if not args.json:
+            for each in outcome.violations:
                 print(f"seed {outcome.seed} step {each.step} {each.invariant}: {each.message}")
-        if outcome.violations and args.diary:
+        if args.diary:
             for line in outcome.diary:
                 say(f"simulate: seed {outcome.seed}", line)
     if args.json:
-        answer({"seeds": args.seeds, "steps": steps, "violations": violations})
+        answer({"seeds": args.seeds, "steps": steps, "faults": faults, "violations": violations})
     else:
-        print(f"{args.seeds} seeds, {steps} steps, {len(violations)} violations")
+        print(f"{args.seeds} seeds, {steps} steps, {faults} faults, {len(violations)} violations")
     return NO if violations else OK
+
+
+def _violations(outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {
+            "seed": outcome.seed,
+            "step": each.step,
+            "invariant": each.invariant,
+            "message": each.message,
+        }
+        for each in outcome.violations
+    ]
+
+
+def _written(outcome: Outcome, directory: Path) -> Outcome:
+    """The shortest run that fails alike, as a file that can be played again."""
+    from extender.chaos import log
+    from extender.chaos.shrink import shrink
+
+    acts, outcome = len(outcome.script.acts), shrink(outcome)
+    path = directory / f"chaos-{outcome.seed}.jsonl"
+    log.write(outcome, path)
+    left = len(outcome.script.acts)
+    say("simulate", f"seed {outcome.seed}: {left} of {acts} acts are left: muster replay {path}")
+    return outcome

@@ -32,6 +32,7 @@ class Extender(Struct, frozen=True):
     url_prefix: str
     filter_verb: str = ""
     prioritize_verb: str = ""
+    preempt_verb: str = ""
     bind_verb: str = ""
     weight: int = 1
     http_timeout: float = 5.0
@@ -41,12 +42,13 @@ class Extender(Struct, frozen=True):
 
     @classmethod
     def from_config(cls, entry: Mapping[str, Any]) -> Extender:
-        """Read an entry as it stands in the YAML file. preemptVerb is not used by the stand-in."""
+        """Read an entry as it stands in the YAML file."""
         timeout = str(entry.get("httpTimeout") or "5s")
         return cls(
             url_prefix=entry["urlPrefix"],
             filter_verb=entry.get("filterVerb") or "",
             prioritize_verb=entry.get("prioritizeVerb") or "",
+            preempt_verb=entry.get("preemptVerb") or "",
             bind_verb=entry.get("bindVerb") or "",
             weight=entry.get("weight") or 1,
             http_timeout=sum(float(n) * _SECONDS[u] for n, u in _DURATION.findall(timeout)),
@@ -121,6 +123,42 @@ async def prioritize(
             return {}  # Go refuses the whole list for one score that is no int64
         scores[str(fields.get("host", ""))] = score
     return scores
+
+
+async def preempt(
+    post: Post, extender: Extender, pod: Manifest, victims: Mapping[str, Sequence[Manifest]]
+) -> dict[str, list[Manifest]] | str:
+    """Which of the victims (by node) may go; or the error as text."""
+    whole = meta = None
+    if extender.node_cache_capable:
+        meta = {
+            node: {
+                "Pods": [{"UID": victim["metadata"]["uid"]} for victim in pods],
+                "NumPDBViolations": 0,
+            }
+            for node, pods in victims.items()
+        }
+    else:
+        whole = {
+            node: {"Pods": [_untyped(victim) for victim in pods], "NumPDBViolations": 0}
+            for node, pods in victims.items()
+        }
+    args = {
+        "Pod": _untyped(pod),
+        "NodeNameToVictims": whole,
+        "NodeNameToMetaVictims": meta,
+    }
+    answer = await _send(post, extender, extender.preempt_verb, args)
+    if isinstance(answer, str):
+        return answer
+    allowed: dict[str, list[Manifest]] = {}
+    for node, entry in (_fields(answer).get("nodenametometavictims") or {}).items():
+        uids = {_fields(item)["uid"] for item in _fields(entry).get("pods") or ()}
+        chosen = [each for each in victims.get(node, ()) if each["metadata"]["uid"] in uids]
+        if not chosen:
+            return f'expected at least one victim pod on node "{node}"'
+        allowed[node] = chosen
+    return allowed
 
 
 async def bind(post: Post, extender: Extender, pod: Manifest, node: str) -> str:

@@ -1,4 +1,4 @@
-"""A simulated kubelet for every node at once: bound pods start, run, end and are deleted.
+"""A simulated kubelet, of one node or of all at once: bound pods start, run, end and are deleted.
 
 Works over HTTP on the in-memory and on the real API server. How long a pod runs and how it ends
 is the policy's to say; without one it is in the pod's annotations ``sim.muster.dev/run-seconds``
@@ -60,6 +60,7 @@ class Kubelet:
         client: Client,
         *,
         policy: Policy = annotated,
+        node: str = "",
         admission: bool = True,
         concurrency: int = 32,
         start_seconds: float = 0.0,
@@ -67,13 +68,18 @@ class Kubelet:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``admission`` fails pods that do not fit their node (OutOfcpu, OutOfnvidia.com/gpu).
+        """``node``: of this node only; of all where it is empty.
+
+        ``admission`` fails pods that do not fit their node (OutOfcpu, OutOfnvidia.com/gpu).
 
         ``start_seconds`` pass before Running, ``stop_seconds`` (at most the pod's grace) between
         a deletion and its completion. ``concurrency`` limits writes under way.
         """
         self._client = client
         self._policy = policy
+        #: What restricts its lists and watches of nodes and of pods.
+        self._of_nodes = {"fieldSelector": f"metadata.name={node}"} if node else {}
+        self._of_pods = {"fieldSelector": f"spec.nodeName={node}"} if node else {}
         self._admission = admission
         self._room = asyncio.Semaphore(concurrency)
         self._start_seconds = start_seconds
@@ -110,13 +116,13 @@ class Kubelet:
             await asyncio.gather(*lives, return_exceptions=True)
 
     async def _follow_nodes(self) -> None:
-        async for kind, nodes in self._client.follow(api.NODES):
+        async for kind, nodes in self._client.follow(api.NODES, **self._of_nodes):
             for node in nodes:
                 name = node["metadata"]["name"]
                 self._usage.set_node(name, None if kind == "DELETED" else node)
 
     async def _follow_pods(self) -> None:
-        async for kind, pods in self._client.follow(api.PODS):
+        async for kind, pods in self._client.follow(api.PODS, **self._of_pods):
             if kind == "SYNC":
                 for uid in set(self._lives) - {pod["metadata"]["uid"] for pod in pods}:
                     self._forget(uid)

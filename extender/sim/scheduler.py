@@ -2,9 +2,9 @@
 
 One pod at a time: in-tree filters, the extenders over HTTP, score, assume; then it binds beside the
 loop while the next pod has its turn. What it writes, and when, is what kube-scheduler writes, for
-that is what Muster sees of it. Not there: preemption (a pod that would preempt waits), the plugins
-that :mod:`extender.sim.podfit` leaves out, native pod groups, sampling of nodes (every node is
-looked at, as percentageOfNodesToScore 100 has it). Equal scores are decided by name, not by chance.
+that is what Muster sees of it. Not there: the plugins that :mod:`extender.sim.podfit`
+leaves out, native pod groups, sampling of nodes (every node is looked at, as
+percentageOfNodesToScore 100 has it), disruption budgets. Equal scores are decided by name, not by chance.
 
 Source: kubernetes ``pkg/scheduler/schedule_one.go``, ``eventhandlers.go``.
 """
@@ -26,53 +26,17 @@ from msgspec import Struct
 from extender.core import api
 from extender.core.errors import ApiError
 from extender.core.objects import Manifest
-from extender.sim import extenders
+from extender.sim import extenders, preemption
 from extender.sim.client import Client
+from extender.sim.diagnosis import Diagnosis, Failure
 from extender.sim.extenders import Extender, Post
-from extender.sim.intake import set_condition, timestamp
-from extender.sim.intree import Refused, pinned, refuse
-from extender.sim.patches import copy_json
+from extender.sim.intree import pinned, refuse
 from extender.sim.podfit import Amounts, Row, Usage, requests
 from extender.sim.schedqueue import EXTENDER, Entry, Queue, Wake
+from extender.sim.schedwriter import Writer
 
 #: Finished pods are as good as deleted to kube-scheduler's informer.
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-
-
-class Diagnosis:
-    """Why no node was left for one pod (framework.FitError)."""
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        self.refused: dict[str, Refused] = {}
-        self.plugins: set[str] = set()
-        #: What is said of nodes that were not looked at.
-        self.absent = ""
-
-    def message(self) -> str:
-        reasons = Counter(reason for item in self.refused.values() for reason in item.reasons)
-        if self.absent and len(self.refused) < self.nodes:
-            reasons[self.absent] += self.nodes - len(self.refused)
-        text = f"0/{self.nodes} nodes are available:"
-        if reasons:
-            text += f" {_histogram(reasons)}."
-        return f"{text} preemption: 0/{self.nodes} nodes are available: {self._preemption()}."
-
-    def _preemption(self) -> str:
-        hopeful = sum(item.resolvable for item in self.refused.values())
-        reasons = Counter({
-            "No preemption victims found for incoming pod": hopeful,
-            "Preemption is not helpful for scheduling": self.nodes - hopeful,
-        })  # fmt: skip
-        return _histogram(reasons)
-
-
-class Failure(Struct, frozen=True):
-    """The end of a cycle without a node. No ``rejectors``: an error, not a refusal."""
-
-    message: str
-    reason: str = "SchedulerError"
-    rejectors: frozenset[str] = frozenset()
 
 
 class Nominated(Struct, frozen=True):
@@ -108,11 +72,11 @@ class Scheduler:
         self._entries = tuple(sorted(entries, key=lambda entry: entry.ignorable))
         self._names = frozenset(names)
         self._now = now
+        self._writer = Writer(client, now, self.counts)
         self._pods: dict[str, Manifest] = {}
         self._usage = Usage()
         self._assumed: dict[str, str] = {}
         self._nominated: dict[str, Nominated] = {}
-        self._last_event: dict[str, str] = {}
         self._unsynced = {api.NODES, api.PODS}
         self._work = asyncio.Event()
         self._beside: set[asyncio.Task[None]] = set()
@@ -205,7 +169,7 @@ class Scheduler:
         self._pods.pop(uid, None)
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
-        self._last_event.pop(uid, None)
+        self._writer.forget(uid)
         self.queue.remove(uid)
         if self._usage.remove(uid):
             self.queue.move(Wake.POD_DELETE, self._now())
@@ -272,7 +236,9 @@ class Scheduler:
         if error:
             return Failure(error)
         if not found:
-            return Failure(diagnosis.message(), "Unschedulable", frozenset(diagnosis.plugins))
+            node = await self._preempt(pod, wanted, diagnosis)
+            plugins = frozenset(diagnosis.plugins)
+            return Failure(diagnosis.message(), "Unschedulable", plugins, node)
         if len(found) == 1:
             return found[0].name
         return await self._best(pod, wanted, found)
@@ -300,12 +266,46 @@ class Scheduler:
                 if extender.ignorable:
                     continue
                 return [], answer.error
-            _note(diagnosis, answer)
+            diagnosis.note(answer)
             passed = set(answer.passed)
             if len(passed) != len(found):
                 diagnosis.plugins.add(EXTENDER)
             found = [row for row in found if row.name in passed]
         return found, ""
+
+    async def _preempt(self, pod: Manifest, wanted: Amounts, diagnosis: Diagnosis) -> str:
+        """The node on which pods go for this one; "" where it has to wait."""
+        placed = [other for other in self._pods.values() if self._node_of(other)]
+        if why := preemption.ineligible(pod, placed):
+            diagnosis.preempted = why
+            return ""
+        on: dict[str, list[Manifest]] = {}
+        for other in placed:
+            on.setdefault(self._node_of(other), []).append(other)
+        rows, promised = self._usage.nodes(), self._promised(pod)
+        found = preemption.candidates(pod, wanted, rows, diagnosis.refused, promised, on)
+        for extender in self._entries if found else ():
+            if not extender.preempt_verb or not extender.interested(pod):
+                continue
+            self.counts["preempt"] += 1
+            answer = await extenders.preempt(self._extender_post(), extender, pod, found)
+            if isinstance(answer, str) and extender.ignorable:
+                continue
+            found = {} if isinstance(answer, str) else answer
+            if not found:
+                diagnosis.preempted = (
+                    answer if isinstance(answer, str) else "no candidate node for preemption"
+                )
+        if not found:
+            return ""
+        diagnosis.preempted = ""
+        node = preemption.choose(found)
+        for victim in found[node]:
+            self._spawn(self._writer.evict(victim, pod, node))
+        return node
+
+    def _node_of(self, pod: Manifest) -> str:
+        return pod["spec"].get("nodeName") or self._assumed.get(pod["metadata"]["uid"], "")
 
     def _promised(self, pod: Manifest) -> dict[str, Amounts]:
         """By node, what other nominated pods of at least this pod's priority will take."""
@@ -343,7 +343,7 @@ class Scheduler:
             self.counts["bound"] += 1
             meta = pod["metadata"]
             text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {node}"
-            await self._event(pod, "Normal", "Scheduled", text)
+            await self._writer.event(pod, "Normal", "Scheduled", text)
             return
         if self._assumed.get(entry.uid) == node:
             del self._assumed[entry.uid]
@@ -384,78 +384,12 @@ class Scheduler:
         entry.pod = pod
         self.queue.failed(entry, failure.rejectors, self._now())
         self._work.set()
-        self._spawn(self._report(pod, failure))
-
-    async def _report(self, pod: Manifest, failure: Failure) -> None:
-        """The FailedScheduling event, the PodScheduled condition, and the nomination's end."""
-        await self._event(pod, "Warning", "FailedScheduling", failure.message)
-        status = copy_json(pod.get("status") or {})
-        changed = set_condition(
-            status,
-            "PodScheduled",
-            "False",
-            timestamp(self._now()),
-            failure.reason,
-            failure.message,
-        )
-        patch: Manifest = {"conditions": status["conditions"]} if changed else {}
-        if status.get("nominatedNodeName"):
-            patch["nominatedNodeName"] = None
-        if not patch:
-            return
-        meta = pod["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "status": patch}
-        try:
-            await self._client.patch(api.PODS, meta["namespace"], meta["name"], body, "status")
-        except ApiError:
-            # kube-scheduler logs it and goes on: the pod is gone, or is tried again anyway.
-            self.counts["patch failed"] += 1
-
-    async def _event(self, pod: Manifest, kind: str, reason: str, message: str) -> None:
-        """Post a core/v1 Event, unless it is the pod's last one over again."""
-        meta, now = pod["metadata"], timestamp(self._now())
-        if self._last_event.get(meta["uid"]) == message:
-            return
-        self._last_event[meta["uid"]] = message
-        source = pod["spec"].get("schedulerName", "")
-        body = {
-            "metadata": {"generateName": f"{meta['name']}."},
-            "involvedObject": {
-                "kind": "Pod",
-                "apiVersion": "v1",
-                "namespace": meta["namespace"],
-                "name": meta["name"],
-                "uid": meta["uid"],
-            },
-            "type": kind,
-            "reason": reason,
-            "message": message[:1024],
-            "source": {"component": source},
-            "reportingComponent": source,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        try:
-            await self._client.create(api.EVENTS, meta["namespace"], body)
-        except ApiError:
-            self.counts["event failed"] += 1
+        self._spawn(self._writer.report(pod, failure))
 
     def _spawn(self, steps: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(steps)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
-
-
-def _note(diagnosis: Diagnosis, answer: extenders.Filtered) -> None:
-    for name, text in answer.failed.items():
-        diagnosis.refused[name] = Refused(EXTENDER, (text,), resolvable=True)
-    for name, text in answer.unresolvable.items():
-        diagnosis.refused[name] = Refused(EXTENDER, (text,))
-
-
-def _histogram(reasons: Counter[str]) -> str:
-    return ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
 
 
 def _least_allocated(wanted: Amounts, row: Row) -> int:

@@ -23,6 +23,8 @@ class Script:
         self.client = client
         self.calls = []
         self.hold = {}
+        #: Nodes on which /preempt lets nobody be evicted.
+        self.spared = ()
         self.answers = {}
         self.bind_gate = asyncio.Event()
         self.bind_gate.set()
@@ -30,7 +32,7 @@ class Script:
 
     async def serve(self):
         app = web.Application()
-        for verb in ("filter", "prioritize", "bind"):
+        for verb in ("filter", "prioritize", "preempt", "bind"):
             app.router.add_post(f"/m/{verb}", getattr(self, verb))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await runner.setup()
@@ -66,6 +68,13 @@ class Script:
         return web.json_response(
             [{"Host": name, "Score": 10 * (name == best)} for name in body["NodeNames"]]
         )
+
+    async def preempt(self, request):
+        body = await request.json()
+        self.calls.append(("preempt", body))
+        victims = body["NodeNameToMetaVictims"]
+        allowed = {node: victims[node] for node in victims if node not in self.spared}
+        return web.json_response({"NodeNameToMetaVictims": allowed})
 
     async def bind(self, request):
         body = await request.json()
@@ -153,8 +162,9 @@ async def test_a_held_pod_is_asked_about_twice_and_then_rests(client, script, no
         " 3 Preemption is not helpful for scheduling."
     )
     assert 2 <= attempts <= 3, "the assignment of z may have woken it by now"
+    # One of each version of the pod: its first condition has made another version of it.
     listed = await client.list(api.EVENTS, fieldSelector="reason=FailedScheduling")
-    assert len(listed["items"]) == 1
+    assert [each["message"] for each in listed["items"]] == [condition(seen)["message"]] * 2
 
 
 async def test_a_nomination_wakes_the_pod_and_its_node_is_asked_about_alone(client, script, nodes):
@@ -361,3 +371,66 @@ async def _until(condition):
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - counters of the scheduler have no event
             await asyncio.sleep(0)
+
+
+async def fill(client, priorities):
+    """A pod of 4 GPUs on each of the nodes n1, n2, …, with these priorities."""
+    for number, value in enumerate(priorities, 1):
+        name, of_class = f"old{number}", f"class{number}"
+        await client.create(
+            api.PRIORITY_CLASSES, None, {"metadata": {"name": of_class}, "value": value}
+        )
+        made = gpu_pod(name, 4, nodeName=f"n{number}", priorityClassName=of_class)
+        await client.create(api.PODS, "default", made)
+    urgent = {"metadata": {"name": "urgent"}, "value": 100}
+    await client.create(api.PRIORITY_CLASSES, None, urgent)
+
+
+async def test_preemption_evicts_the_least_important_where_the_extender_allows_it(
+    client, script, nodes
+):
+    await fill(client, (30, 10, 20))
+    script.spared = ("n2",)
+    await client.create(api.PODS, "default", gpu_pod("a", 4, priorityClassName="urgent"))
+    async with Scheduler(client, script.entries(preempt_verb="preempt")) as scheduler:
+        await pod_when(client, "old3", lambda obj: obj and "deletionTimestamp" in obj["metadata"])
+        seen = await pod_when(client, "a", lambda obj: obj["status"].get("nominatedNodeName"))
+        victim = await client.get(api.PODS, "default", "old3")
+        # What a kubelet does.
+        await client.delete(api.PODS, "default", "old3", grace=0)
+        placed = await pod_when(client, "a", bound)
+        assert scheduler.counts["evicted"] == 1
+    assert seen["status"]["nominatedNodeName"] == "n3"
+    assert condition(seen)["message"] == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    assert placed["spec"]["nodeName"] == "n3"
+    (why,) = [item for item in victim["status"]["conditions"] if item["type"] == "DisruptionTarget"]
+    assert why["reason"] == "PreemptionByScheduler"
+    asked = script.asked("preempt")[0]["NodeNameToMetaVictims"]
+    assert sorted(asked) == ["n1", "n2", "n3"]
+    assert script.asked("preempt")[0]["NodeNameToVictims"] is None
+    assert {len(entry["Pods"]) for entry in asked.values()} == {1}
+    for name in ("old1", "old2"):
+        assert "deletionTimestamp" not in (await client.get(api.PODS, "default", name))["metadata"]
+
+
+async def test_where_the_extender_spares_everybody_nobody_is_evicted(client, script, nodes):
+    await fill(client, (10, 10, 10))
+    script.spared = ("n1", "n2", "n3")
+    await client.create(api.PODS, "default", gpu_pod("a", 4, priorityClassName="urgent"))
+    async with Scheduler(client, script.entries(preempt_verb="preempt")) as scheduler:
+        seen = await pod_when(client, "a", refused)
+        assert scheduler.counts["evicted"] == 0
+    assert condition(seen)["message"] == (
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+        " preemption: no candidate node for preemption"
+    )
+    assert "nominatedNodeName" not in seen["status"]
+
+
+async def test_nobody_is_evicted_for_an_equal(client, script, nodes):
+    await fill(client, (100, 100, 100))
+    await client.create(api.PODS, "default", gpu_pod("a", 4, priorityClassName="urgent"))
+    async with Scheduler(client, script.entries(preempt_verb="preempt")):
+        seen = await pod_when(client, "a", refused)
+    assert script.asked("preempt") == []
+    assert "3 No preemption victims found for incoming pod" in condition(seen)["message"]
