@@ -28,11 +28,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from extender.core.errors import ConfigError, InvalidObject, LogError
-    from extender.obs.logfile import LogFile
+    from extender.obs.logfile import CHAOS, LogFile
 
     try:
         files = [LogFile(path) for path in args.log]
-        found = _record(files)
+        found = _chaos(files[0]) if files[0].header.kind == "chaos" else _record(files)
     except OSError as error:
         say("replay", f"{error.filename}: {error.strerror}")
         return MISUSE
@@ -44,6 +44,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(found)
     return OK if found["identical"] else NO
+
+
+def _chaos(file: LogFile) -> dict[str, Any]:
+    """A run of ``simulate chaos`` over again; ``commands`` are the changes of its store."""
+    from extender import chaos
+    from extender.chaos.run import silence
+
+    silence()
+    return chaos.replay(file.path)
+
+
+def _chaos(file: LogFile) -> dict[str, Any]:
+    from extender.chaos import replay
+    from extender.obs import log
+
+    # What the service says of faults is expected there.
+    log.configure("console", "critical")
+    return replay(file.path)
 
 
 def _record(files: list[LogFile]) -> dict[str, Any]:

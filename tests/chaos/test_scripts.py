@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from msgspec import structs
 
+from extender import cli
 from extender.chaos import log, schedule
 from extender.chaos.faults import Faults
 from extender.chaos.judge import Violation
@@ -107,6 +110,28 @@ def test_another_file_is_refused(tmp_path, lines, said):
     path.write_text(lines.replace("HEADER2", later).replace("HEADER", header))
     with pytest.raises(InvalidObject, match=said):
         log.read(path)
+
+
+def test_the_command_plays_a_file_again(tmp_path, capsys):
+    path = tmp_path / "chaos.jsonl"
+    log.write(play(schedule.draw(3)), path)
+    assert cli.main(["replay", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["identical"] is True
+    assert found["commands"] > 20
+    path.write_text(path.read_text().replace('"name":"add_node"', '"name":"remove_node"', 1))
+    assert cli.main(["replay", str(path)]) == 1
+    path.write_text('{"muster-log":"chaos","version":1}')
+    assert cli.main(["replay", str(path)]) == 2
+
+
+def test_a_seed_that_fails_is_written_to_the_directory(no_barrier, tmp_path, capsys):
+    asked = ["simulate", "chaos", "--seeds", "1", "--logs", str(tmp_path), "--json"]
+    assert cli.main(asked) == 1
+    (path,) = tmp_path.iterdir()
+    assert f"muster replay {path}" in capsys.readouterr().err
+    assert cli.main(["replay", str(path)]) == 0
+    assert cli.main([*asked[:-2], str(tmp_path / "nowhere")]) == 2
 
 
 def test_what_came_and_went_between_two_lists_was_not_shown():
