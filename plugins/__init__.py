@@ -16,6 +16,7 @@ from extender.core.framework import Plugin
 from extender.core.session import Enabled, PluginConf, Session
 from plugins.binpack import Binpack
 from plugins.conformance import Conformance
+from plugins.fragmentation import Fragmentation
 from plugins.gang import Gang
 from plugins.nodeorder import NodeOrder
 from plugins.predicates import Predicates
@@ -28,6 +29,7 @@ Scalar = str | int | float | bool
 BUILT_IN: Mapping[str, type[Plugin]] = {
     "binpack": Binpack,
     "conformance": Conformance,
+    "fragmentation": Fragmentation,
     "gang": Gang,
     "nodeorder": NodeOrder,
     "predicates": Predicates,

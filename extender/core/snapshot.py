@@ -84,6 +84,10 @@ class Snapshot:
         self._static = dict(self._static)
         self._trackers, self._journal = {}, []
 
+    def population(self) -> list[tuple[PodShape, int]]:
+        """How many pods of each shape hold a place in the cluster, reserved ones among them."""
+        return [(shape, sum(rows.values())) for shape, rows in self._pods]
+
     # what is placed
 
     def place(self, shape: PodShape, row: int, count: int = 1) -> None:

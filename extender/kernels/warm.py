@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.kernels import bandwidth, place, subset
+from extender.kernels import bandwidth, fragmentation, place, subset
 
 
 def compile_all() -> None:
@@ -15,6 +15,11 @@ def compile_all() -> None:
     out = np.zeros(1, dtype=np.int64)
     place.copies(free, one, np.ones(1, dtype=np.bool_), 1, out)
     place.fill(zero, 0, one, zero, 1, out)
+    shape = (free, one, one)
+    fragmentation.filled(zero, free, free, *shape, np.zeros((1, 1), dtype=np.int64))
+    weights, loss = np.ones((1, 1)), np.zeros(1)
+    columns = (free, free, zero, *shape, weights)
+    fragmentation.losses(zero, zero, 1, 1, *columns, 0.5, False, loss, out)
     two, both = np.ones((2, 2)), np.ones((2, 2), dtype=np.int64)
     bandwidth.widest(two, np.empty((4, 2)), np.empty(4))
     bandwidth.pack(both, np.full(2, 3, dtype=np.int64), 8, np.empty(4))
