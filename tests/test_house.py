@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-build.lock")
-REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$")
+REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:; .+)?$")
 
 # Pieces, so that this file does not contain what it looks for.
 FORBIDDEN = {
