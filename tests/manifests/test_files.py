@@ -215,6 +215,19 @@ def test_configuration_fits_the_deployment():
     assert settings.leader_election.namespace == namespace["metadata"]["name"]
 
 
+def test_plans_are_for_musters_account_alone():
+    (policy,), (account,) = of_kind("ValidatingAdmissionPolicy"), of_kind("ServiceAccount")
+    (namespace,) = of_kind("Namespace")
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    plans = (rule["apiGroups"], rule["resources"])
+    assert plans == ([api.GANG_PLANS.group], [api.GANG_PLANS.plural])
+    (check,) = policy["spec"]["validations"]
+    who = f"{namespace['metadata']['name']}:{account['metadata']['name']}"
+    assert check["expression"].endswith(f'"system:serviceaccount:{who}"')
+    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
 def test_definitions_are_those_of_the_code():
     served = {r for r in RESOURCES if "." in r.group and not r.group.endswith(".k8s.io")}
     served |= {api.SIGS_GROUPS}

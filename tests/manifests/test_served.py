@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.controlplane
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
+#: Plans are for it alone to write.
+MUSTER = "--as=system:serviceaccount:muster-system:muster"
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 
 
@@ -75,6 +78,30 @@ def test_pods_of_the_deployments_are_admitted_where_pod_security_is_restricted(p
         create(plane, pod, "--dry-run=server")
         spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
         assert 'violates PodSecurity "restricted' in refused(plane, pod)
+
+
+def test_a_tenant_who_may_do_everything_in_a_namespace_writes_no_plan(plane):
+    plane.kubectl("apply", "-k", str(MANIFESTS / "base"))
+    plane.kubectl("create", "role", "all", "--verb=*", "--resource=gangplans.scheduling.muster.dev")
+    plane.kubectl("create", "rolebinding", "tenant", "--role=all", "--user=tenant")
+    spec = {"groupRef": {"name": "g", "uid": "u"}, "epoch": 1, "attempt": 1, "minMember": 1}
+    plan = {
+        "apiVersion": "scheduling.muster.dev/v1alpha1",
+        "kind": "GangPlan",
+        "metadata": {"name": "g"},
+        "spec": {**spec, "state": "Planned"},
+    }
+    create(plane, plan, MUSTER)
+    # A new policy counts after a moment, which is no measure of this test: it is asked until then.
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        forged = ("patch", "gangplan", "g", "--type=merge", "-p", '{"spec": {"state": "Done"}}')
+        said = plane.kubectl(*forged, "--as=tenant", "--dry-run=server", check=False)
+        if said.returncode:
+            break
+    assert "GangPlans are written by Muster alone" in said.stderr
+    create(plane, {**plan, "metadata": {"name": "h"}}, MUSTER)
+    plane.kubectl("delete", "gangplan", "g", "--as=tenant")
 
 
 def test_certificates_are_put_where_the_deployments_look(plane, tmp_path):
@@ -158,6 +185,7 @@ def test_pods_and_services_of_a_job_are_accepted(plane):
 
 
 def test_a_plan_of_ten_thousand_members_fits(plane):
+    plane.kubectl("apply", "-k", str(MANIFESTS / "base"))
     count = 10_000
     document: dict = {
         "apiVersion": "scheduling.muster.dev/v1alpha1",
@@ -178,7 +206,7 @@ def test_a_plan_of_ten_thousand_members_fits(plane):
             "role": [0] * count,
         },
     }
-    assert create(plane, document)["spec"]["members"] == document["spec"]["members"]
+    assert create(plane, document, MUSTER)["spec"]["members"] == document["spec"]["members"]
     assert columns(plane, "gangplans") == ["NAME", "GROUP", "STATE", "ATTEMPT", "MEMBERS", "AGE"]
 
 
