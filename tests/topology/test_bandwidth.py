@@ -19,7 +19,6 @@ from extender.core.topology.bandwidth import (
 )
 from extender.core.topology.choice import mask_of
 from extender.core.topology.model import NODE, PIX, SELF, SYS, UNKNOWN, topology
-from extender.kernels import bandwidth as kernels
 from tests.topology import measured
 from tests.topology.oracle import node
 
@@ -143,23 +142,6 @@ def test_more_devices_than_tables_can_hold() -> None:
     many = np.full((MOST_DEVICES + 1, MOST_DEVICES + 1), SYS, np.uint8)
     with pytest.raises(InvalidObject, match=r"devices: 17 is not allowed: at most 16"):
         model_of(topology(many))
-
-
-def test_kernels_are_their_python() -> None:
-    counts = np.array([[0, 2, 1, 0], [2, 0, 1, 3], [1, 1, 0, 1], [0, 3, 1, 0]])
-    parts = np.full(4, 15)
-    out, python = np.empty((2, 16))
-    kernels.pack(counts, parts, 8, out)
-    getattr(kernels.pack, "py_func", kernels.pack)(counts, parts, 8, python)
-    assert out.tolist() == python.tolist()
-    assert out[15] == 2.0  # 0-1-3-2 and back: 0 and 2 have one link, and 2 to 3
-    hop = counts * 1.5
-    path = np.empty((16, 4))
-    kernels.widest(hop, path, out)
-    getattr(kernels.widest, "py_func", kernels.widest)(hop, path, python)
-    assert out.tolist() == python.tolist()
-    assert out[0b1011] == 0.0  # 0 and 3 are not joined
-    assert out[0b0111] == 1.5
 
 
 def test_a_mesh_above_the_size_that_is_packed_counts_one_ring_each_way() -> None:

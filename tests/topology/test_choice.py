@@ -15,7 +15,6 @@ from extender.core.errors import InvalidObject
 from extender.core.topology import catalogue, choice, read
 from extender.core.topology.bandwidth import Rates, model_of, rates_of
 from extender.core.topology.model import SELF, Topology, topology
-from extender.kernels import subset
 from tests.topology import test_dump
 from tests.topology.oracle import Oracle, node
 
@@ -217,23 +216,6 @@ def test_what_a_choice_gives_and_breaks() -> None:
     assert choice.choose(board, [1, 2, 5], 9) is None
     with pytest.raises(InvalidObject, match="gpus: 0 is not allowed"):
         choice.choose(board, range(8), 0)
-
-
-def test_kernels_are_their_python() -> None:
-    rng = np.random.default_rng(5)
-    taken, left = rng.integers(0, 9, (2, 64))
-    out, python = np.empty((2, 64, 7), dtype=np.uint16)
-    subset.choose(taken, left, out)
-    getattr(subset.choose, "py_func", subset.choose)(taken, left, python)
-    assert np.array_equal(out, python)
-    groups = np.array([3, 9, 33, 6, 12, 48], dtype=np.uint32)
-    begin = np.array([0, 3, 4, 5, 5, 6, 6])
-    worth = np.array([1, 2, 1, 1, 3, 1])
-    packed, again = np.empty((2, 64), dtype=np.int64)
-    subset.pack(groups, worth, begin, packed)
-    getattr(subset.pack, "py_func", subset.pack)(groups, worth, begin, again)
-    assert np.array_equal(packed, again)
-    assert packed[63] == 5  # 0-5 or 0-1, 2-3 and 4-5
 
 
 def test_rates_of_a_dump_without_a_name_are_guessed_from_its_links() -> None:
