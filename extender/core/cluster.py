@@ -309,6 +309,9 @@ class Cluster:
         row = self.row_of(node)
         shape_id = self.occupancy.hold(shape)
         changed = self._forget(uid)
+        if row is not None:
+            # The table's text of the name: else each pod's own would be kept.
+            node = self.nodes.names[row]
         slot = self.pods.add(uid, node, -1 if row is None else row)
         self.pods.shape_id[slot] = shape_id
         self.pods.leaving[slot] = leaving

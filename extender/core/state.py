@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from extender.core import commands as c
 from extender.core.api import PODS, Resource
@@ -21,7 +22,7 @@ from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
 from extender.core.line import Line
-from extender.core.objects import Manifest, OwnerRef, Pod
+from extender.core.objects import Manifest, OwnerRef, Pod, PodSpec
 from extender.core.reasons import Code, Refusal
 from extender.core.record import PlanRecord
 from extender.core.session import Session
@@ -91,7 +92,10 @@ class Job:
     dirty: bool = True
 
     def show_pod(self, pod: Pod) -> None:
-        """One of its pods was added or changed."""
+        """One of its pods was added or changed. Of its spec the node alone is kept: a kind looks at
+        what became of a pod, and what it asks for is most of its memory.
+        """
+        pod = replace(pod, spec=PodSpec(node_name=pod.spec.node_name))
         name, status = pod.metadata.name, pod.status
         self.pods[name] = pod
         before = self.ends.get(name)

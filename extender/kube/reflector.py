@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Protocol
 
@@ -246,7 +247,8 @@ class Reflector:
 
     def _tell(self, seen: Seen) -> list[Event]:
         """The event of an object, after the withdrawal of one that had its name before."""
-        place = (seen.key.namespace, seen.key.name)
+        # Namespaces are few: one text for each, however many objects name it.
+        place = (sys.intern(seen.key.namespace), seen.key.name)
         old = self.known.get(place)
         self.known[place] = seen.key.uid
         if old is None or old == seen.key.uid:
