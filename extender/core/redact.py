@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from types import NoneType
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -45,6 +46,7 @@ ENVIRONMENT: Final = frozenset(
 )
 ENVIRONMENT_PREFIX: Final = "PET_"
 
+_SCALAR = (str, int, float, NoneType)
 _CONTAINERS = frozenset({"containers", "initContainers", "ephemeralContainers"})
 #: Fields of a container, a volume and a variable that are kept.
 _OF_CONTAINER = frozenset(
@@ -90,12 +92,12 @@ class Redactor:
         """A JSON value of the API, whole or in part, without what may be secret."""
         if isinstance(value, dict):
             return {
-                key: self._field(key, inner)
+                key: inner if isinstance(inner, _SCALAR) else self._field(key, inner)
                 for key, inner in value.items()
                 if key != "managedFields"
             }
         if isinstance(value, list):
-            return [self.manifest(inner) for inner in value]
+            return [x if isinstance(x, _SCALAR) else self.manifest(x) for x in value]
         return value
 
     def _field(self, key: str, value: Any) -> Any:
