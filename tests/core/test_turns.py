@@ -10,7 +10,7 @@ import pytest
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core import placing, turns
+from extender.core import placing, planner, turns
 from extender.core.api import GANG_PLANS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.gang import Gang
@@ -30,7 +30,7 @@ class Crowd:
         self.now = 1000.0
         self.searches = 0
         self._made = 0
-        plan = placing.plan
+        plan = planner.plan
 
         def counted(*args: Any, **options: Any) -> Any:
             self.searches += 1
@@ -87,7 +87,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Crowd:
 def test_a_step_searches_for_so_many_and_the_next_goes_on(crowd: Crowd) -> None:
     crowd.hopeless("a", 200)
     crowd.gang("a", "good", gpus=1)
-    steps = []
+    steps: list[list[str]] = []
     while not steps or steps[-1] == []:
         before = crowd.searches
         steps.append(crowd.step())

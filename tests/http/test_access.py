@@ -39,7 +39,8 @@ class Door:
 
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
-    reviewer, metrics, heard = Reviewer(), Metrics(), []
+    reviewer, metrics = Reviewer(), Metrics()
+    heard: list[ApiError | None] = []
     gate = Gate(reviewer, metrics, lambda: made.now, heard.append)
     app = make_admin_app(ScriptedView(), metrics, gate=gate)
     runner = await serve(app, "127.0.0.1", 0, shutdown_seconds=0.1)

@@ -206,7 +206,7 @@ def test_configuration_fits_the_deployment():
     assert settings.tls is not None
     folders = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     for file in (settings.tls.cert_file, settings.tls.key_file, settings.tls.client_ca_file):
-        assert Path(file).parent == Path(folders["tls"])
+        assert Path(str(file)).parent == Path(folders["tls"])
     probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
     assert {(p["port"], p["scheme"], p["path"] in OPEN) for p in probes} == {
         ("pages", "HTTPS", True)

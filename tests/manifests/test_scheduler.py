@@ -21,10 +21,10 @@ def test_it_is_the_sample_with_the_address_of_the_service(capsys) -> None:
     sample = (ROOT / "config/scheduler-own.yaml").read_text()
     service = "https://muster.muster-system.svc:8900"
     theirs = yaml.safe_load(sample.replace("http://127.0.0.1:8900", service))
-    files = {"caFile": "ca.crt", "certFile": "tls.crt", "keyFile": "tls.key"}
+    names = {"caFile": "ca.crt", "certFile": "tls.crt", "keyFile": "tls.key"}
     for entry in theirs["extenders"]:
         entry["enableHTTPS"] = True
-        entry["tlsConfig"] = {key: f"/etc/muster-client/{name}" for key, name in files.items()}
+        entry["tlsConfig"] = {key: f"/etc/muster-client/{name}" for key, name in names.items()}
     assert yaml.safe_load((FOLDER / "scheduler.yaml").read_text()) == theirs
     files = [str(FOLDER / "scheduler.yaml"), str(ROOT / "manifests/base/muster.yaml")]
     assert cli.main(["check", *files]) == 0
