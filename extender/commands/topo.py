@@ -61,6 +61,7 @@ def _text(file: str) -> str:
 
 
 def _document(reading: Reading) -> dict[str, Any]:
+    from extender.core.topology import annotation
     from extender.core.topology.model import NO_ZONE, word_of
 
     known = reading.topology
@@ -80,6 +81,7 @@ def _document(reading: Reading) -> dict[str, Any]:
             {"name": nic, "links": [word_of(int(code)) for code in known.nic_links[:, column]]}
             for column, nic in enumerate(known.nics)
         ],
+        "annotation": annotation.encode(known),
         "warnings": reading.warnings,
     }
 

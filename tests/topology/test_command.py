@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender import cli
+from extender.core.topology import annotation, read
 
 CUBE = """
         GPU0    GPU1    GPU2    GPU3    mlx5_0  CPU Affinity    NUMA Affinity
@@ -46,6 +47,7 @@ def test_parse(capsys, file: str) -> None:
     ]
     assert document["gpus"][2]["numa_affinity"] == "0-1"
     assert document["nics"] == [{"name": "mlx5_0", "links": ["PIX", "SYS", "SYS", "?"]}]
+    assert annotation.decode(document["annotation"]).same(read(CUBE).topology)
     assert document["warnings"] == ["GPU3 to mlx5_0: 'ERR' is no link that is known"]
 
 

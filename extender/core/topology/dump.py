@@ -91,7 +91,7 @@ def read_dump(text: str, product: str = "") -> Reading:
     affinity = _Affinity(header, columns)
     for name in devices:
         affinity.read(name, rows.get(name), warnings)
-    nics = [name for name in columns if name not in devices]
+    nics = [name for name in columns if not _DEVICE.fullmatch(name)]
     cells = [[_cell(rows, columns, name, nic) for nic in nics] for name in devices]
     known = topology(
         np.array([[_code(word) for word in row] for row in words], dtype=np.uint8),
@@ -127,16 +127,16 @@ def _begin(lines: list[str], first: int) -> int | None:
     return start
 
 
-def _names(header: str) -> list[str]:
-    """The columns' names; those that run into each other are taken apart."""
+def _names(header: str) -> dict[str, int]:
+    """The columns by name, in order; names that run into each other are taken apart."""
     out: list[str] = []
     for token in header.split():
         parts = _GLUED.findall(token)
         out += parts if "".join(parts) == token else [token]
-    return list(dict.fromkeys(out))
+    return {name: at for at, name in enumerate(dict.fromkeys(out))}
 
 
-def _rows(lines: list[str], columns: list[str], warnings: list[str]) -> dict[str, _Row]:
+def _rows(lines: list[str], columns: dict[str, int], warnings: list[str]) -> dict[str, _Row]:
     """The matrix's rows by name; a wrapped row goes on in the lines that follow it."""
     whole: dict[str, str] = {}
     name = ""
@@ -159,7 +159,7 @@ def _rows(lines: list[str], columns: list[str], warnings: list[str]) -> dict[str
     return {name: _row(name, line, columns, warnings) for name, line in whole.items()}
 
 
-def _row(name: str, line: str, columns: list[str], warnings: list[str]) -> _Row:
+def _row(name: str, line: str, columns: dict[str, int], warnings: list[str]) -> _Row:
     row = _Row([])
     at = line.index(name) + len(name)
     for column in columns:
@@ -185,7 +185,7 @@ def _row(name: str, line: str, columns: list[str], warnings: list[str]) -> _Row:
 
 
 def _square(
-    devices: list[str], columns: list[str], rows: dict[str, _Row], warnings: list[str]
+    devices: list[str], columns: dict[str, int], rows: dict[str, _Row], warnings: list[str]
 ) -> list[list[str]]:
     """(n, n) words between devices; a row that is missing is taken from the others' columns."""
     words = [[_cell(rows, columns, a, b) for b in devices] for a in devices]
@@ -208,8 +208,8 @@ def _square(
     return words
 
 
-def _cell(rows: dict[str, _Row], columns: list[str], row: str, column: str) -> str:
-    at = columns.index(column)
+def _cell(rows: dict[str, _Row], columns: dict[str, int], row: str, column: str) -> str:
+    at = columns[column]
     words = rows[row].words if row in rows else []
     return words[at] if at < len(words) else "?"
 
@@ -235,11 +235,11 @@ def _nic_names(nics: list[str], lines: list[str], warnings: list[str]) -> list[s
 class _Affinity:
     """The columns behind the links: CPUs, NUMA node, NUMA node of the device's own memory."""
 
-    def __init__(self, header: str, columns: list[str]) -> None:
+    def __init__(self, header: str, columns: dict[str, int]) -> None:
         #: The titles and how far right of the last link's column each begins.
         self._titles = [" ".join(found[0].split()) for found in _TITLE.finditer(header)]
         before = _TITLE.split(header)[0]
-        last = before.rindex(columns[-1])
+        last = before.rindex(list(columns)[-1])
         self._offsets = [found.start() - last for found in _TITLE.finditer(header)]
         self.cpus: list[str] = []
         self.text: list[str] = []

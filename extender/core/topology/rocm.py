@@ -9,8 +9,10 @@ a socket and 3 across (AMD SMI's own documentation).
 from __future__ import annotations
 
 import re
+from itertools import permutations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.core.errors import InvalidObject
 from extender.core.topology.dump import Reading
@@ -22,11 +24,15 @@ from extender.core.topology.model import (
     SYS,
     UNKNOWN,
     XGMI,
+    Codes,
     topology,
 )
 
 MARK = "Link Type between two GPUs"
 _TITLES = {"Weight between two GPUs": "weight", "Hops between two GPUs": "hops", MARK: "type"}
+_NUMBER = re.compile(r"[0-9]{1,8}")
+#: Stands for a number that is not there: more than any.
+_NONE = 10**9
 _ROW = re.compile(r"\s*GPU([0-9]{1,4})\s+(\S.*)")
 _NUMA = re.compile(r"\s*GPU ?\[?([0-9]+)\]?\s*:\s*\(Topology\) Numa Node:\s*(\S+)")
 
@@ -58,13 +64,7 @@ def read_rocm(text: str, product: str = "") -> Reading:
     if len(index) > MOST_DEVICES:
         raise InvalidObject("dump", f"{len(index)} GPUs", f"at most {MOST_DEVICES}")
     square = [[_at(words[a], j) for j in range(len(index))] for a in index]
-    links = np.array(
-        [
-            [_code(tables, index, i, j, warnings) for j in range(len(index))]
-            for i in range(len(index))
-        ],
-        dtype=np.uint8,
-    )
+    links = _links(index, square, tables, warnings)
     for i, row_words in enumerate(square):
         row_words[i] = "X"
     known = topology(
@@ -77,41 +77,38 @@ def read_rocm(text: str, product: str = "") -> Reading:
     return Reading(known, square, affinity, [None] * len(index), warnings)
 
 
-def _code(
-    tables: dict[str, dict[int, list[str]]],
+def _links(
     index: tuple[int, ...],
-    i: int,
-    j: int,
+    square: list[list[str]],
+    tables: dict[str, dict[int, list[str]]],
     warnings: list[str],
-) -> int:
-    if i == j:
-        return SELF
-    word = _at(tables["type"][index[i]], j)
-    weight = _number(tables["weight"], index[i], j)
-    if word == "XGMI":
-        least = min(
-            (
-                other
-                for a in range(len(index))
-                for b in range(len(index))
-                if a != b
-                and _at(tables["type"][index[a]], b) == "XGMI"
-                and (other := _number(tables["weight"], index[a], b)) is not None
-            ),
-            default=None,
-        )
-        return XGMI + 1 if weight is None or weight == least else NODE
-    if word == "PCIE":
-        hops = _number(tables["hops"], index[i], j)
-        return UNKNOWN if hops is None else (SYS if hops > 2 else NODE)
-    warnings.append(f"GPU{index[i]} to GPU{index[j]}: {word!r} is no link that is known")
-    return UNKNOWN
+) -> Codes:
+    """(n, n) codes of the table of types, with what weights and hops add to it."""
+    weights = _numbers(tables["weight"], index)
+    hops = _numbers(tables["hops"], index)
+    direct = weights[np.array(square) == "XGMI"]
+    least = int(direct.min(initial=_NONE))
+    links = np.full((len(index), len(index)), SELF, dtype=np.uint8)
+    for i, j in permutations(range(len(index)), 2):
+        word = square[i][j]
+        if word == "XGMI":
+            links[i, j] = XGMI + 1 if weights[i, j] == least else NODE
+        elif word == "PCIE":
+            links[i, j] = UNKNOWN if hops[i, j] == _NONE else SYS if hops[i, j] > 2 else NODE
+        else:
+            links[i, j] = UNKNOWN
+            warnings.append(f"GPU{index[i]} to GPU{index[j]}: {word!r} is no link that is known")
+    return links
 
 
 def _at(words: list[str], column: int) -> str:
     return words[column] if column < len(words) else "?"
 
 
-def _number(table: dict[int, list[str]], gpu: int, column: int) -> int | None:
-    word = _at(table.get(gpu, []), column)
-    return int(word) if word.isdigit() and len(word) < 9 else None
+def _numbers(table: dict[int, list[str]], index: tuple[int, ...]) -> NDArray[np.int64]:
+    """(n, n) the numbers of a table, _NONE where there is none."""
+    words = [[_at(table.get(gpu, []), j) for j in range(len(index))] for gpu in index]
+    return np.array(
+        [[int(word) if _NUMBER.fullmatch(word) else _NONE for word in row] for row in words],
+        dtype=np.int64,
+    )
