@@ -442,7 +442,11 @@ def running_now(job: dict[str, Any]) -> bool:
     return any((each["type"], each["status"]) == ("Running", "True") for each in conditions)
 
 
-def test_serve_says_that_the_log_cannot_be_written(tmp_path: Path, capsys) -> None:
+def test_serve_says_that_the_log_cannot_be_written(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would go on writing to this test's stderr.
+    monkeypatch.setattr("extender.obs.log.configure", lambda *_: None)
     config = tmp_path / "muster.yaml"
     kubeconfig = tmp_path / "kubeconfig"
     cluster = {"clusters": [{"name": "it", "cluster": {"server": "http://127.0.0.1:1"}}]}

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         files = [LogFile(path) for path in args.log]
-        found = _chaos(files[0]) if files[0].header.kind == "chaos" else _record(files)
+        found = _chaos(files[0]) if files[0].header.kind == CHAOS else _record(files)
     except OSError as error:
         say("replay", f"{error.filename}: {error.strerror}")
         return MISUSE
@@ -53,15 +53,6 @@ def _chaos(file: LogFile) -> dict[str, Any]:
 
     silence()
     return chaos.replay(file.path)
-
-
-def _chaos(file: LogFile) -> dict[str, Any]:
-    from extender.chaos import replay
-    from extender.obs import log
-
-    # What the service says of faults is expected there.
-    log.configure("console", "critical")
-    return replay(file.path)
 
 
 def _record(files: list[LogFile]) -> dict[str, Any]:
