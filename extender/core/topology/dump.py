@@ -24,6 +24,7 @@ from extender.core.topology.model import (
 )
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BREAK = re.compile(r"<br ?/?>")
 _QUOTED = re.compile(r"^ *(?:[#>|│*] ?)+")
 _HEADER = re.compile(r"\s*GPU[0-9]+\s*(?:GPU[0-9]|NIC[0-9]|CPU\s*Aff|[a-z])")
 #: The next word of a matrix; a bonded link may run into the CPU list that follows it (NV40-35).
@@ -42,6 +43,8 @@ _WORD = re.compile(r"N/A|\S+?(?=N/A|\s|\Z)")
 _CPUS = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 _NODES = re.compile(r"[0-9]+(?:[-,][0-9]+)*")
 _CPU, _NUMA, _MEMORY = "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"
+#: By their first letter: a wrapped title has lost its blanks.
+_TITLES = {"C": _CPU, "N": _NUMA, "G": _MEMORY}
 
 
 class Reading(Struct):
@@ -73,7 +76,7 @@ def read_dump(text: str, product: str = "") -> Reading:
     Raises InvalidObject (field ``dump``) when there is no matrix of devices in it.
     """
     warnings: list[str] = []
-    lines = [_plain(line) for line in text.splitlines()]
+    lines = [_plain(line) for line in _BREAK.sub("\n", text).splitlines()]
     first = next((i for i, line in enumerate(lines) if _FIRST_ROW.match(line)), 0)
     start = _begin(lines, first)
     if start is None:
@@ -237,7 +240,7 @@ class _Affinity:
 
     def __init__(self, header: str, columns: dict[str, int]) -> None:
         #: The titles and how far right of the last link's column each begins.
-        self._titles = [" ".join(found[0].split()) for found in _TITLE.finditer(header)]
+        self._titles = [_TITLES[found[0][0]] for found in _TITLE.finditer(header)]
         before = _TITLE.split(header)[0]
         last = before.rindex(list(columns)[-1])
         self._offsets = [found.start() - last for found in _TITLE.finditer(header)]
