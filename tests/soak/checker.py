@@ -49,6 +49,8 @@ class Checker:
         self.counts: Counter[str] = Counter()
         #: Longest time from a fault that cut a gang until it was whole or held nothing.
         self.longest_cut = 0.0
+        #: The same without the time in which something was down.
+        self.longest_served = 0.0
         self.gangs: dict[GroupKey, Gang] = {}
         self.pods: dict[str, Obj] = {}
         self.jobs: dict[str, Obj] = {}
@@ -298,6 +300,7 @@ class Checker:
         """It is whole, or holds nothing, or cannot be whole any more."""
         if gang.partial is not None and gang.hit is not None:
             self.longest_cut = max(self.longest_cut, self._now - gang.hit)
+            self.longest_served = max(self.longest_served, self._serving - gang.partial[0])
         gang.partial = gang.hit = None
 
     def _fits(self, least: int, gpus: int) -> bool:

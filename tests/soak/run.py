@@ -91,6 +91,7 @@ async def soak(kills: int, seed: int, folder: Path) -> dict[str, Any]:
         "made": dict(sorted(load.made.items())),
         **{key.replace(" ", "_"): value for key, value in sorted(checker.counts.items())},
         "longest_to_whole_again_seconds": round(checker.longest_cut, 2),
+        "of_which_all_was_up_seconds": round(checker.longest_served, 2),
         "relists": relists,
         "seconds": round(time.monotonic() - started, 1),
         "violations": checker.violations,
