@@ -248,12 +248,15 @@ def _pod(
         {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": SINCE}
         for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     ]  # fmt: skip
-    image = template["spec"]["containers"][0]["image"]
+    (box,) = template["spec"]["containers"]
+    image = box["image"]
     digest = hashlib.sha256(name.encode()).hexdigest()
     status = {
         "name": "main", "image": image, "imageID": f"{image}@sha256:{digest}",
         "containerID": f"containerd://{digest}", "ready": True, "started": True, "restartCount": 0,
         "lastState": {}, "state": {"running": {"startedAt": SINCE}},
+        # As kubelets report them since 1.33.
+        "resources": box["resources"], "allocatedResources": box["resources"]["requests"],
     }  # fmt: skip
     return {
         "apiVersion": "v1",
