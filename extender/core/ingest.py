@@ -86,11 +86,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
         job.pods.pop(event.name, None)
         job.in_flight.discard(("delete", event.uid))
         job.dirty = True
-    owner = s.orphan_owner.pop(event.uid, "")
-    if owner in s.orphans:
-        s.orphans[owner].pop(event.uid, None)
-        if not s.orphans[owner]:
-            del s.orphans[owner]
+    _forget_orphan(s, event.uid)
     _forget_foreign(s, event.uid)
     known = s.slots.get((event.namespace, event.name))
     if known is not None and known[1].uid == event.uid:
@@ -371,8 +367,17 @@ def _tell_job(s: State, pod: Pod) -> None:
             s.pod_jobs[meta.uid] = job
             job.dirty = True
         elif s.runs(owner):
+            _forget_orphan(s, meta.uid)  # it may have had another owner
             s.orphans.setdefault(owner.uid, {})[meta.uid] = pod
             s.orphan_owner[meta.uid] = owner.uid
+
+
+def _forget_orphan(s: State, uid: str) -> None:
+    owner = s.orphan_owner.pop(uid, "")
+    if owner in s.orphans:
+        s.orphans[owner].pop(uid, None)
+        if not s.orphans[owner]:
+            del s.orphans[owner]
 
 
 def _replica(s: State, pod: Pod) -> Replica | None:

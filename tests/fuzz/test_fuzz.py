@@ -54,6 +54,12 @@ def test_finding_after_a_good_version(case, fate):
     objects(case["kind"], [written(good(case["kind"])), written(raw)], fate)
 
 
+def test_a_pod_that_changes_its_owner_is_remembered_of_none():
+    first, second = good("pods."), good("pods.")
+    second["metadata"]["ownerReferences"][0]["uid"] = "u-other"
+    objects("pods.", [written(first), written(second)])
+
+
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.parent.name}-{seed.name}")
 def test_seed(seed):
     TARGETS[seed.parent.name](seed.read_bytes())
