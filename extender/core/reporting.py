@@ -71,6 +71,9 @@ def report(s: State, gang: Gang, now: float) -> None:
     counts = (len(gang.running), gang.count(Member.FINISHED), gang.count(Member.FAILED))
     words_differ = phase != gang.phase or conditions != gang.conditions
     if not words_differ and counts == gang.counts:
+        if gang.key.resource == NATIVE_GROUPS and not gang.satisfied():
+            # Its condition is final once it was whole: what it lacks now is said in Events alone.
+            _events(s, gang)
         return
     earliest = now if due else now + REPORT_DELAY
     if not words_differ:
