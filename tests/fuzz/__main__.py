@@ -1,7 +1,7 @@
 """The coverage-guided fuzzer: ``python -m tests.fuzz TARGET --runs N [--corpus DIR] [--seed S]``.
 
-Starts from the seeds in tests/fuzz/corpus/TARGET; with ``--corpus`` what covers something new is
-kept in DIR. A finding ends it: the bytes that made it are in .cache/fuzz; the smallest readable case
+Starts from the seeds in tests/fuzz/corpus/TARGET; what covers something new is kept in DIR, or in
+.cache/fuzz. A finding ends it: the bytes that made it are in .cache/fuzz; the smallest readable case
 of it goes into findings.yaml.
 """
 
@@ -34,10 +34,9 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="where to keep what covers something new")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    keep = [str(given.corpus)] if given.corpus else []
-    if given.corpus:
-        given.corpus.mkdir(parents=True, exist_ok=True)
-    FOUND.mkdir(parents=True, exist_ok=True)
+    # The first directory is written to, and never the seeds.
+    corpus = given.corpus or FOUND / "corpus" / given.target
+    corpus.mkdir(parents=True, exist_ok=True)
     seeds = CORPUS / given.target
     atheris.Setup(
         [
@@ -50,7 +49,7 @@ def main() -> None:
             f"-rss_limit_mb={MEMORY}",
             f"-artifact_prefix={FOUND}/{given.target}-",
             "-print_final_stats=1",
-            *keep,
+            str(corpus),
             *([str(seeds)] if seeds.is_dir() else []),
         ],
         TARGETS[given.target],
