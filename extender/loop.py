@@ -22,8 +22,10 @@ from extender.obs.metrics import Metrics
 from extender.obs.placements import Placements
 from extender.obs.recorder import Recorder
 
-#: Events applied before the core decides and the event loop may serve others.
-BATCH = 256
+#: Events applied before the core decides and the event loop may serve others (50 µs each).
+BATCH = 32
+#: The same while nobody is served, as the first lists are read.
+FIRST_BATCH = 256
 #: Events waiting beyond which those that can wait do: what the API server has to tell.
 CROWDED = 4096
 #: Seconds to which the core's wishes to be woken are rounded up.
@@ -105,7 +107,8 @@ class Loop:
     def turn(self) -> None:
         """One batch and one decision."""
         now = self._now = max(self._now, self._clock())
-        events = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        most = BATCH if self.coordinator.state.synced else FIRST_BATCH
+        events = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
         for event in events:
             self._guarded(partial(self.coordinator.apply, event, now))
         if not self._queue:

@@ -64,7 +64,7 @@ BIND_SLACK = 5.0
 #: Seconds that commands under way may take when the process stops.
 DRAIN_SECONDS = 10.0
 #: Allocations between two collections of the young; the default of 700 is for small programs.
-GC_ALLOCATIONS = 20_000
+GC_ALLOCATIONS = 5_000
 
 _log = logger("runtime")
 
@@ -218,7 +218,7 @@ def _settle_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
+    gc.set_threshold(GC_ALLOCATIONS, 5, 50)
 
 
 async def serve_forever(settings: Settings, record: Path | None = None) -> None:

@@ -30,7 +30,7 @@ class Lane(IntEnum):
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Command(Struct, frozen=True, tag=True, tag_field="command"):
+class Command(Struct, frozen=True, tag=True, tag_field="command", gc=False):
     """Base of every command."""
 
 

@@ -16,7 +16,7 @@ from extender.core.api import Resource
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Event(Struct, frozen=True, tag=True, tag_field="event"):
+class Event(Struct, frozen=True, tag=True, tag_field="event", gc=False):
     """Base of every event; ``tag`` names the type in a recorded log."""
 
 

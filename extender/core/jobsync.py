@@ -18,7 +18,7 @@ from extender.core.state import Job, State
 #: this rests between two passes, the longer the larger it is (seconds a pod, and at most).
 SMALL_JOB = 8
 REST_PER_POD = 0.005
-REST_MOST = 2.0
+REST_MOST = 4.0
 
 
 def job_seen(s: State, event: e.JobSeen) -> None:

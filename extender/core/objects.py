@@ -22,8 +22,8 @@ Resources = dict[str, Quantity]
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class ApiStruct(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of every decoded object."""
+class ApiStruct(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of every decoded object: a tree, which the garbage collector need not walk."""
 
 
 class OwnerRef(ApiStruct):

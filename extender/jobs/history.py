@@ -103,14 +103,12 @@ def restarts_of(pod: Pod) -> int:
     """Restarts of a replica up to this pod: before it, inside it, and the one that its end asks
     for. The end of a pod that is being deleted was not its own doing and asks for none.
     """
-    inherited = pod.metadata.annotations.get(RESTARTS, "")
-    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    inherited = pod.metadata.annotations.get(RESTARTS)
+    count = read_count(inherited) or 0 if inherited else 0
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        count += status.restart_count
     failed = pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp
-    return (
-        (read_count(inherited) or 0)
-        + sum(status.restart_count for status in statuses)
-        + int(failed)
-    )
+    return count + failed
 
 
 def _spans(text: str) -> list[range]:

@@ -74,12 +74,14 @@ def call(
     absent = [replica for replica in replicas if replica.pod_name not in mine]
     unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
     names = {replica.pod_name for replica in replicas}
+    here = _by_role(job, present)
+    gone = _by_role(job, [(r, p) for r, p in past if r.pod_name not in mine])
     return RollCall(
         tallies={
             role.name: _tally(
                 role,
-                [p for r, p in present if r.role == role.name],
-                [p for r, p in past if r.role == role.name and r.pod_name not in mine],
+                here[role.name],
+                gone[role.name],
                 history,
                 container,
             )
@@ -92,6 +94,13 @@ def call(
         blocked=tuple(others[r.pod_name] for r in unfinished if r.pod_name in others),
         surplus=tuple(pod for name, pod in mine.items() if name not in names),
     )
+
+
+def _by_role(job: TrainingJob, pods: Sequence[tuple[Replica, Pod]]) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {role.name: [] for role in job.roles}
+    for replica, pod in pods:
+        found[replica.role].append(pod)
+    return found
 
 
 def _tally(
