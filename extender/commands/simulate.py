@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from extender.commands import openb
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _CHAOS = "faults drawn from seeds, and the invariants after every step"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
+    openb.arguments(kinds.add_parser("openb", help=openb.WHAT, description=openb.WHAT))
     chaos = kinds.add_parser("chaos", help=_CHAOS, description=_CHAOS)
     snapshot = kinds.add_parser("snapshot", help=_WHAT_IF, description=_WHAT_IF)
     snapshot.add_argument(
@@ -46,6 +48,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.what == "openb":
+        return openb.run(args)
     return _what_if(args) if args.what == "snapshot" else _chaos(args)
 
 

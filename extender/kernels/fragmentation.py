@@ -7,7 +7,7 @@ The columns of every function here:
 ``devices``    (rows, D) what is left of each device in thousandths; 0 where there is none
 ``kinds``      (rows,) the row's column of ``weights``: rows that the same shapes may use
 ``hosts``      (R, H) host resources that one task of each shape asks for
-``shares``     (R,) thousandths of each of its devices, 1 to 1000
+``shares``     (R,) thousandths of each of its devices: 1000 where it asks for several
 ``counts``     (R,) how many devices it asks for, at least 1
 ``weights``    (kinds, R) how much a usable thousandth counts, by shape
 =============  ========================================================================
@@ -119,15 +119,12 @@ def _graded(loss: float, asked: int) -> float:
 
 
 @numba.njit(cache=True)
-def _take(after: Int64s, before: Int64s, share: int, count: int) -> None:
-    """Take a share of each of the ``count`` fullest devices that have room."""
-    for _ in range(count):
-        fullest = -1
-        for d in range(after.shape[0]):
-            taken = after[d] != before[d]
-            if not taken and after[d] >= share and (fullest < 0 or after[d] < after[fullest]):
-                fullest = d
-        after[fullest] -= share
+def _take(left: Int64s, share: int, count: int) -> None:
+    """Take a share of each of the first ``count`` devices that have room."""
+    for d in range(left.shape[0]):
+        if count > 0 and left[d] >= share:
+            left[d] -= share
+            count -= 1
 
 
 @numba.njit(cache=True)
@@ -161,8 +158,8 @@ def losses(
 
     The pod asks for ``host`` (H,) and ``share`` thousandths of each of ``count`` devices (0 for
     none), and fits on every one of ``rows``. A pod of one device gets the one whose loss is
-    smallest, then the fullest, then the first; its index goes into ``device`` (rows,). Any other
-    gets the fullest that have room, and -1 there.
+    smallest, then the fullest, then the first; its index goes into ``device`` (rows,). Several are
+    whole ones, the first that are free, and -1 goes there.
 
     ``graded`` gives losses as FGD's simulator sees them: minus whole points of
     100 / (1 + e^-x), x being by how many devices fragmentation shrinks; the first device of equals.
@@ -178,7 +175,7 @@ def losses(
         before = _worth(free[row], after, hosts, shares, counts, mix, depth, parts)
         best, smallest = -1, np.inf
         if count != 1:
-            _take(after, devices[row], share, count)
+            _take(after, share, count)
             smallest = before - _worth(rest, after, hosts, shares, counts, mix, depth, parts)
             out[row] = _graded(smallest, share * count) if graded else smallest
             device[row] = -1
