@@ -13,40 +13,53 @@ FAULT_SECONDS: Final = (20.0, 150.0)
 REST_SECONDS: Final = 900.0
 #: Mean seconds between two acts are drawn from here.
 PACE: Final = (0.7, 8.0)
-#: A run has each kind of act with this chance, so that what each does alone is seen too.
-SHARE: Final = 0.6
+#: A run has each group of acts, and of a group each act, with these chances, so that what each does
+#: alone is seen too: where programs die all the time, little else happens.
+GROUP_SHARE: Final = 0.7
+SHARE: Final = 0.7
 
 #: Acts by the name of their method in :class:`extender.chaos.faults.Faults`, with their weights.
+GROUPS: Final[tuple[Mapping[str, int], ...]] = (
+    {
+        "submit": 3,
+        "withdraw": 1,
+        "resubmit": 1,
+        "delete_pod": 2,
+        "replace_pod": 1,
+        "recreate_record": 1,
+        "edit_minimum": 1,
+        "suspend_job": 1,
+        "bind_foreign": 1,
+        "delete_foreign": 1,
+        "bind_member": 1,
+        "press": 1,
+    },
+    {
+        "add_node": 1,
+        "remove_node": 1,
+        "cordon": 1,
+        "taint": 1,
+        "resize": 1,
+        "kubelet_restarts": 1,
+        "kubelet_is_lost": 1,
+    },
+    {
+        "kill": 1,
+        "kill_in_write": 2,
+        "kill_between_awaits": 2,
+        "stop_softly": 1,
+        "pause": 2,
+        "set_clock": 1,
+        "restart_scheduler": 1,
+    },
+    {
+        "cut": 2,
+        "cut_service": 1,
+        "change_weather": 2,
+    },
+)
 WEIGHTS: Final[Mapping[str, int]] = {
-    "submit": 3,
-    "withdraw": 1,
-    "resubmit": 1,
-    "delete_pod": 2,
-    "replace_pod": 1,
-    "recreate_record": 1,
-    "edit_minimum": 1,
-    "suspend_job": 1,
-    "bind_foreign": 1,
-    "delete_foreign": 1,
-    "bind_member": 1,
-    "press": 1,
-    "add_node": 1,
-    "remove_node": 1,
-    "cordon": 1,
-    "taint": 1,
-    "resize": 1,
-    "kubelet_restarts": 1,
-    "kubelet_is_lost": 1,
-    "kill": 1,
-    "kill_in_write": 2,
-    "kill_between_awaits": 2,
-    "stop_softly": 1,
-    "pause": 2,
-    "set_clock": 1,
-    "cut": 2,
-    "cut_service": 1,
-    "restart_scheduler": 1,
-    "change_weather": 2,
+    name: weight for group in GROUPS for name, weight in group.items()
 }
 
 
@@ -76,7 +89,9 @@ def draw(seed: int) -> Script:
     """The script of a seed: a cluster with work to do, and then one act after the other."""
     rng = random.Random(f"{seed}:schedule")
     seconds, pace = rng.uniform(*FAULT_SECONDS), rng.uniform(*PACE)
-    names = [name for name in WEIGHTS if rng.random() < SHARE] or list(WEIGHTS)
+    groups = [group for group in GROUPS if rng.random() < GROUP_SHARE] or list(GROUPS)
+    # Whatever else happens, there is something to place.
+    names = ["submit", *(name for group in groups for name in group if rng.random() < SHARE)]
     weights = [WEIGHTS[name] for name in names]
     first = ["add_node"] * rng.randint(2, 4) + ["submit"] * rng.randint(1, 4) + ["change_weather"]
     acts = [Act(0.0, name, index) for index, name in enumerate(first)]

@@ -559,12 +559,12 @@ def the_history_of_a_job_is_forgotten(patch):
 
 
 MUTATIONS = [
-    Mutation("no write-ahead", no_write_ahead, "plan", 5),
+    Mutation("no write-ahead", no_write_ahead, "plan", 10),
     Mutation(
         "the barrier does not wait for the record",
         the_barrier_does_not_wait_for_the_record,
-        "plan",
-        30,
+        "I7",
+        10,
     ),
     Mutation(
         "adopted plans keep their epoch",
@@ -573,8 +573,8 @@ MUTATIONS = [
         5,
         a_leader_dies_with_a_plan,
     ),
-    Mutation("no barrier", no_barrier, "I1", 5),
-    Mutation("one too few is enough", one_too_few_is_enough, "I1", 10),
+    Mutation("no barrier", no_barrier, "I1", 10),
+    Mutation("one too few is enough", one_too_few_is_enough, "I1", 20),
     Mutation(
         "edits of a group are not read",
         edits_of_a_group_are_not_read,
@@ -582,7 +582,7 @@ MUTATIONS = [
         3,
         a_minimum_is_raised,
     ),
-    Mutation("a Binding without uid", no_uid, "I1", 3),
+    Mutation("a Binding without uid", no_uid, "I1", 10),
     Mutation(
         "an arrival without a connection counts",
         bind_after_abandon,
@@ -612,7 +612,7 @@ MUTATIONS = [
         10,
         a_place_is_taken_at_the_barrier,
     ),
-    Mutation("reservations are never released", no_release_of_reservations, "I7", 60),
+    Mutation("reservations are never released", no_release_of_reservations, "I7", 90),
     Mutation(
         "what is gone is still counted", what_is_gone_is_still_counted, "I7", 3, pods_come_and_go
     ),
@@ -623,7 +623,7 @@ MUTATIONS = [
         8,
         a_watch_misses_a_deletion,
     ),
-    Mutation("nobody is woken", nobody_is_woken, "I7", 30),
+    Mutation("nobody is woken", nobody_is_woken, "I7", 90),
     Mutation(
         "the Lease's time is not looked at",
         no_lease_check,
@@ -639,10 +639,10 @@ MUTATIONS = [
         a_leader_is_not_heard,
         seconds=40.0,
     ),
-    Mutation("a held Lease is taken", takes_a_lease_that_is_held, "I7", 5),
+    Mutation("a held Lease is taken", takes_a_lease_that_is_held, "I7", 20),
     Mutation("anybody may send", anybody_may_send, "lease", 5, a_leader_is_paused_with_a_plan),
     Mutation("a part is never rolled back", no_rollback, "I4", 5, a_commit_is_cut_in_two),
-    Mutation("no reasons", says_nothing, "I7", 10),
+    Mutation("no reasons", says_nothing, "I7", 20),
     Mutation(
         "the label is put on once", label_is_an_edge, "I7", 2, a_late_request_takes_the_label_off
     ),
@@ -661,7 +661,7 @@ MUTATIONS = [
         a_replica_finishes_before_its_job,
         seconds=90.0,
     ),
-    Mutation("extras wait for ever", extras_wait_for_ever, "I7", 40),
+    Mutation("extras wait for ever", extras_wait_for_ever, "I7", 90),
 ]
 
 
