@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from extender.core.errors import ConfigError, InvalidObject, LogError
-    from extender.obs.logfile import LogFile
+    from extender.obs.logfile import CHAOS, LogFile
 
     try:
         files = [LogFile(path) for path in args.log]

@@ -256,6 +256,9 @@ class Falls:
     def pod(self, job: Raw, replica: Replica) -> Raw:
         return self._kind.pod(job, replica)
 
+    def service(self, job: Raw, replica: Replica) -> Raw:
+        return self._kind.service(job, replica)
+
 
 @pytest.mark.parametrize("what", ["job", "gang"])
 async def test_a_fault_of_our_own_costs_its_object_alone(
