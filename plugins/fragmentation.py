@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.core.framework import Arguments, BoolArray, FloatArray
+from extender.core.objects import NodeSelector, Toleration
 from extender.core.shape import PodShape
 from extender.kernels import fragmentation as kernel
 
@@ -34,6 +35,10 @@ FLOOR = 0.01
 DEPTH = 0.2
 SCARCITY = 1.0
 HOST = ("cpu", "memory")
+
+Pairs = tuple[tuple[str, Any], ...]
+#: What of a shape decides which nodes it may use, and how much of them it takes.
+_Where = tuple[Pairs, Pairs, tuple[Toleration, ...], NodeSelector | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +143,25 @@ class Fragmentation:
         """Popular shapes that ask for devices, by what decides where they may go, and their parts
         of all tasks: what holds a place, and the one that is asked about.
         """
-        tasks: dict[PodShape, int] = {}
+        tasks: dict[_Where, int] = {}
         for shape, count in (*view.population(), (task, 1)):
-            bare = PodShape(
-                requests=shape.requests,
-                tolerations=shape.tolerations,
-                node_selector=shape.node_selector,
-                node_affinity=shape.node_affinity,
-            )
-            tasks[bare] = tasks.get(bare, 0) + count
-        shapes = sorted(tasks, key=lambda shape: (shape.requests, shape.node_selector))
-        kept, parts = popular([tasks[shape] for shape in shapes])
+            key = shape.requests, shape.node_selector, shape.tolerations, shape.node_affinity
+            tasks[key] = tasks.get(key, 0) + count
+        where = sorted(tasks, key=lambda key: key[:2])
+        kept, parts = popular([tasks[key] for key in where])
         asking = [
-            i
-            for i, index in enumerate(kept)
-            if dict(shapes[index].requests).get(self.resource, 0) > 0
+            i for i, index in enumerate(kept) if dict(where[index][0]).get(self.resource, 0) > 0
         ][:MOST_SHAPES]
-        return [shapes[kept[i]] for i in asking], parts[asking]
+        shapes = [
+            PodShape(
+                requests=requests,
+                node_selector=selector,
+                tolerations=tolerations,
+                node_affinity=affinity,
+            )
+            for requests, selector, tolerations, affinity in (where[kept[i]] for i in asking)
+        ]
+        return shapes, parts[asking]
 
     def _mix(
         self, view: Snapshot, shapes: Sequence[PodShape], popularity: FloatArray
