@@ -119,12 +119,14 @@ class Fragmentation:
         shapes, popularity = self._observed(view, task)
         if column is None or not shapes:
             return score
-        rows = np.flatnonzero(view.capacity(task))
+        fits = view.capacity(task) > 0
         mix, kinds = self._mix(view, shapes, popularity)
         free = np.stack([view.free[:, view.resources[name]] for name in HOST], axis=1)
         devices = _whole_devices(view.free[:, column], view.allocatable[:, column])
         filled = np.zeros((view.rows, len(shapes)), dtype=np.int64)
         alive = np.flatnonzero(view.alive)
+        alive = alive[np.lexsort((*free[alive].T, view.free[alive, column], kinds[alive]))]
+        rows = alive[fits[alive]]
         kernel.filled(alive, free, devices, mix.hosts, mix.shares, mix.counts, filled)
         room = (filled * mix.reach[:, kinds].T).sum(axis=0, dtype=np.float64)
         total = int(view.allocatable[view.alive, column].sum()) * WHOLE

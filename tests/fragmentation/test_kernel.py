@@ -155,6 +155,17 @@ def test_filled_is_what_copies_take_one_after_the_other(rooms, shapes):
     assert out.T.ravel().tolist() == python.T.ravel().tolist() == expected
 
 
+@given(clusters(), st.lists(st.integers(0, 3), min_size=1, max_size=8), wants(False), mixes)
+@settings(deadline=None)
+def test_rows_that_are_alike_have_the_same_loss(rooms, drawn, pod, mix):
+    """Each row as if it were alone, whichever come before it."""
+    several = [rooms[i % len(rooms)] for i in drawn]
+    rows, loss, device = losses(several, pod, mix, 0.2, False)
+    for row in rows:
+        _, alone, device_alone = losses([several[row]], pod, mix, 0.2, False)
+        assert (loss[row], device[row]) == (alone[0], device_alone[0])
+
+
 @given(clusters(), wants(devices=False), mixes, st.sampled_from((0.0, 0.2, 1.0)), st.booleans())
 @settings(deadline=None, max_examples=50)
 def test_compiled_or_not_is_the_same(rooms, pod, mix, depth, graded):
