@@ -45,20 +45,35 @@ class TrainingKind(ABC):
         """Raise InvalidObject for what this kind does not allow."""
 
     @abstractmethod
-    def leads(self, job: TrainingJob, replica: Replica) -> bool:
-        """Whether the replica carries the label job-role: master."""
-
-    @abstractmethod
-    def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """Whether the job as a whole has succeeded."""
-
-    @abstractmethod
-    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """Whether the job as a whole runs."""
-
-    @abstractmethod
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """Environment variables of the replica's containers."""
+
+    def head(self, job: TrainingJob) -> Role | None:
+        """The role that speaks for the whole job, if it has one."""
+        return next((role for role in job.roles if role.type in self.facts.heads), None)
+
+    def leads(self, job: TrainingJob, replica: Replica) -> bool:
+        """Whether the replica carries the label job-role: master."""
+        if head := self.head(job):
+            return replica.role == head.name
+        return self.facts.worker_leads and (replica.role, replica.index) == ("worker", 0)
+
+    def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
+        """Whether the job as a whole has succeeded: all whose success counts have."""
+        return all(tallies[role.name].succeeded >= role.replicas for role in self._voices(job))
+
+    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
+        """Whether the job as a whole runs: any whose success counts does."""
+        return any(tallies[role.name].active for role in self._voices(job))
+
+    def tolerates(self, job: TrainingJob, role: Role, tally: Tally) -> bool:
+        """Whether the job goes on without the broken replicas of a role."""
+        return False
+
+    def _voices(self, job: TrainingJob) -> tuple[Role, ...]:
+        """The head; without one the workers; a job without workers is all that it has."""
+        voice = self.head(job) or job.role("worker")
+        return (voice,) if voice else job.roles
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:
         """The replica's pod, complete but for scheduler name, pin and Muster's own marks.
@@ -219,12 +234,11 @@ class TrainingKind(ABC):
             # Cleaned up in the pass that finds the end written: an end is never lost half way.
             return JobStep(status=written, notices=notices, keep_ends=True)
         names = {replica.pod_name for replica in parsed.replicas()}
-        failed = [pod for _, pod in roll.present if pod.status.phase == "Failed"]
         return JobStep(
             wanted=roll.missing,
-            group=objects.group(parsed, roll.gone, parsed.role("master")),
+            group=objects.group(parsed, roll.gone, self.head(parsed)),
             services=self._services(roll, services),
-            delete_pods=cleanup.deletions((*failed, *roll.surplus)),
+            delete_pods=cleanup.deletions((*(pod for _, pod in roll.again), *roll.surplus)),
             delete_services=tuple(sorted(services - names)),
             status=written,
             notices=notices + _strangers(parsed, roll),
@@ -240,8 +254,9 @@ class TrainingKind(ABC):
         if self.succeeded(job, roll.tallies):
             return conditions.SUCCEEDED, f"{kind} {name} is successfully completed."
         for role in job.roles:
-            if broken := roll.tallies[role.name].broken:
-                count = f"{broken} {role.type} replica(s) failed."
+            tally = roll.tallies[role.name]
+            if tally.broken and not self.tolerates(job, role, tally):
+                count = f"{tally.broken} {role.type} replica(s) failed."
                 return conditions.FAILED, f"{kind} {name} is failed because {count}"
         limit = job.policy.backoff_limit
         restarts = sum(
@@ -264,14 +279,15 @@ class TrainingKind(ABC):
         kind, name = self.facts.kind, job.name
         after = before
         for role in job.roles:
-            if failed := roll.tallies[role.name].failed:
-                count = f"{failed} {role.type} replica(s) failed."
+            if again := sum(replica.role == role.name for replica, _ in roll.again):
+                count = f"{again} {role.type} replica(s) failed."
                 message = f"{kind} {name} is restarting because {count}"
                 reason = f"{kind}Restarting"
                 after = conditions.put(after, conditions.RESTARTING, True, reason, message, now)
                 news = (("Warning", reason, message),) if after is not before else ()
                 return after, news
-        whole = sum(tally.active + tally.succeeded for tally in roll.tallies.values()) >= job.total
+        tallies = roll.tallies.values()
+        whole = sum(t.active + t.succeeded + t.broken for t in tallies) >= job.total
         restarting = conditions.holds(before, conditions.RESTARTING)
         if self.running(job, roll.tallies) and (whole or not restarting):
             message = f"{kind} {name} is running."

@@ -108,6 +108,12 @@ class KindFacts(Struct, frozen=True):
     restart_policy: str
     #: Label training.kubeflow.org/operator-name.
     operator: str
+    #: Of ``roles``, those that speak for the whole job where it has one.
+    heads: tuple[str, ...] = ("Master",)
+    #: Whether worker 0 carries the label job-role: master where there is no head.
+    worker_leads: bool = True
+    #: Whether every container gets the environment, not only the default one.
+    env_everywhere: bool = True
 
 
 def read_policy(job: Manifest) -> RunPolicy:

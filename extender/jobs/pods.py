@@ -62,16 +62,17 @@ def pod(
 ) -> Manifest:
     """The pod of a replica: the user's template with names, labels, env and restart policy.
 
-    ``env`` is appended to every container; of two entries of one name the later counts. ``leads``
-    marks the master. The kubelet does not know ExitCode: such a pod never restarts in place.
+    ``env`` is appended, so that of two entries of one name it counts. ``leads`` marks the master. The kubelet does not know ExitCode: such a pod never restarts in place.
     """
     template = role.template
     meta = template.get("metadata") or {}
     spec = deepcopy(template["spec"])
     spec["restartPolicy"] = "Never" if role.restart_policy == "ExitCode" else role.restart_policy
     for container in spec["containers"]:
-        container["env"] = [*(container.get("env") or ()), *deepcopy(env)]
-        if container["name"] == facts.container:
+        main = container["name"] == facts.container
+        if main or facts.env_everywhere:
+            container["env"] = [*(container.get("env") or ()), *deepcopy(env)]
+        if main:
             _ensure_port(container, facts)
     restarts = History.read(job.annotations).restarts.get((replica.role, replica.index), 0)
     return {

@@ -51,22 +51,11 @@ class PyTorchJob(TrainingKind):
         if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, str | int)):
             raise InvalidObject("spec.nprocPerNode", nproc, "a number, auto, cpu or gpu")
 
-    def leads(self, job: TrainingJob, replica: Replica) -> bool:
-        """The master, or worker 0 where there is none."""
-        if job.role("master"):
-            return replica.role == "master"
-        return replica.index == 0
-
     def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """The master decides; without one all workers, of an elastic job any worker."""
-        if master := job.role("master"):
-            return tallies["master"].succeeded >= master.replicas
-        done = tallies["worker"].succeeded
-        return done >= job.total or (done > 0 and bool(job.spec.get("elasticPolicy")))
-
-    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """The master runs; without one any worker."""
-        return tallies["master" if job.role("master") else "worker"].active > 0
+        if job.spec.get("elasticPolicy") and not job.role("master"):
+            return tallies["worker"].succeeded > 0
+        return super().succeeded(job, tallies)
 
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """What torch.distributed and torchrun (its ``PET_`` variables) read."""

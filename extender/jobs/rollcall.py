@@ -22,6 +22,8 @@ class Tally(Struct, frozen=True):
     active: int = 0
     #: With those whose pods are gone.
     succeeded: int = 0
+    #: Whether replica 0 is among the succeeded.
+    first_succeeded: bool = False
     failed: int = 0
     #: Of the failed: those that their restart policy does not start again.
     broken: int = 0
@@ -35,6 +37,8 @@ class RollCall(Struct, frozen=True):
     history: History
     #: Replicas with a pod of this job, in order.
     present: tuple[tuple[Replica, Pod], ...]
+    #: Of these, failed ones that are to be made again.
+    again: tuple[tuple[Replica, Pod], ...]
     #: Neither pod nor success.
     missing: tuple[Replica, ...]
     #: Succeeded, and the pod is gone.
@@ -74,6 +78,7 @@ def call(
     absent = [replica for replica in replicas if replica.pod_name not in mine]
     unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
     names = {replica.pod_name for replica in replicas}
+    by_name = {role.name: role for role in job.roles}
     here = _by_role(job, present)
     gone = _by_role(job, [(r, p) for r, p in past if r.pod_name not in mine])
     return RollCall(
@@ -89,6 +94,9 @@ def call(
         },
         history=history,
         present=tuple(present),
+        again=tuple(
+            (r, p) for r, p in present if _failed(p) and _retried(by_name[r.role], p, container)
+        ),
         missing=tuple(r for r in unfinished if r.pod_name not in others),
         gone=tuple(r for r in absent if (r.role, r.index) in history.finished),
         blocked=tuple(others[r.pod_name] for r in unfinished if r.pod_name in others),
@@ -107,7 +115,7 @@ def _tally(
     role: Role, pods: Sequence[Pod], gone: Sequence[Pod], history: History, container: str
 ) -> Tally:
     judged = [pod for pod in pods if not pod.metadata.deletion_timestamp]
-    failed = [pod for pod in judged if pod.status.phase == "Failed"]
+    failed = [pod for pod in judged if _failed(pod)]
     broken = [
         pod
         for pod in (*failed, *(each for each in gone if each.status.phase == "Failed"))
@@ -116,9 +124,14 @@ def _tally(
     return Tally(
         active=sum(pod.status.phase == "Running" for pod in judged),
         succeeded=sum((role.name, index) in history.finished for index in range(role.replicas)),
+        first_succeeded=(role.name, 0) in history.finished,
         failed=len(failed),
         broken=len(broken),
     )
+
+
+def _failed(pod: Pod) -> bool:
+    return pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp
 
 
 def _retried(role: Role, pod: Pod, container: str) -> bool:
