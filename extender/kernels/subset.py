@@ -16,11 +16,11 @@ SmallMasks = NDArray[np.uint16]
 
 
 @numba.njit(cache=True)
-def pack(group: Masks, worth: Int64s, begin: Int64s, out: Int64s) -> None:
-    """The most that disjoint groups inside each mask are worth together, into ``out`` (2**n,).
+def pack(group: Masks, begin: Int64s, out: Int64s) -> None:
+    """How many disjoint groups each mask holds, at most, into ``out`` (2**n,).
 
-    ``group`` (g,) lists masks that are a group (an unbroken pair, say) and ``worth`` (g,) their
-    value; those whose lowest device is i stand from ``begin[i]`` up to ``begin[i + 1]`` (n + 1,).
+    ``group`` (g,) lists masks that are a group (an unbroken pair, say); those whose lowest device
+    is i stand from ``begin[i]`` up to ``begin[i + 1]`` (n + 1,).
     """
     out[0] = 0
     for mask in range(1, out.shape[0]):
@@ -31,7 +31,7 @@ def pack(group: Masks, worth: Int64s, begin: Int64s, out: Int64s) -> None:
         for at in range(begin[device], begin[device + 1]):
             one = np.int64(group[at])
             if one & ~mask == 0:
-                most = max(most, out[mask ^ one] + worth[at])
+                most = max(most, out[mask ^ one] + 1)
         out[mask] = most
 
 

@@ -24,5 +24,5 @@ def compile_all() -> None:
     bandwidth.widest(two, np.empty((4, 2)), np.empty(4))
     bandwidth.pack(both, np.full(2, 3, dtype=np.int64), 8, np.empty(4))
     four, masks = np.zeros(4, dtype=np.int64), np.full(1, 3, dtype=np.uint32)
-    subset.pack(masks, one, np.array([0, 1, 1]), four)
+    subset.pack(masks, np.array([0, 1, 1]), four)
     subset.choose(four, four, np.empty((4, 3), dtype=np.uint16))

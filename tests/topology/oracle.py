@@ -46,6 +46,7 @@ class Oracle:
             )
         )
         self.packing = cache(self._packing)
+        self.most = cache(self._most)
         self.groups = [self._groups(kind) for kind in ("strict", "fast", "near")]
 
     def zone(self, device: int) -> object:
@@ -103,13 +104,10 @@ class Oracle:
             return self.near(a, b) > 2
         return self.zone(a) == self.zone(b)
 
-    def _groups(self, kind: str) -> dict[int, list[tuple[int, int]]]:
-        """Groups of 8, 4 and 2 as masks, with the place that their count has in the order.
-
-        By their first device.
-        """
-        out: dict[int, list[tuple[int, int]]] = {device: [] for device in self.every}
-        for place, size in enumerate((8, 4, 2)):
+    def _groups(self, kind: str) -> list[list[int]]:
+        """Groups of 8, of 4 and of 2, as masks."""
+        out = []
+        for size in (8, 4, 2):
             groups = list(combinations(self.every, size))
             top = max((self.gbs(group) for group in groups), default=0)
             groups = [group for group in groups if self.gbs(group) == top]
@@ -118,24 +116,24 @@ class Oracle:
                 groups = [group for group in groups if self.nearness(group) == close]
             if kind == "strict" and close > 2:
                 groups = [group for group in groups if self.nearness(group) > 2]
-            for group in groups:
-                out[group[0]].append((place, sum(1 << each for each in group)))
+            out.append([sum(1 << each for each in group) for group in groups])
         return out
 
-    def _packing(self, kind: int, left: int) -> tuple[int, int, int]:
-        """The most octets, then quads, then pairs that ``left`` can be divided into."""
+    def _packing(self, kind: int, left: int) -> tuple[int, ...]:
+        """The most disjoint octets, quads, pairs in ``left``, each for itself."""
+        return tuple(self.most(kind, place, left) for place in range(3))
+
+    def _most(self, kind: int, place: int, left: int) -> int:
         if not left:
-            return (0, 0, 0)
-        count, groups = left.bit_count(), self.groups[kind]
-        if sum(map(len, groups.values())) == sum(comb(self.count, size) for size in (8, 4, 2)):
-            return (count // 8, count % 8 // 4, count % 4 // 2)  # any devices are a group
-        first = (left & -left).bit_length() - 1
-        best = self.packing(kind, left & (left - 1))
-        for place, group in groups[first]:
-            if group & ~left == 0:
-                more = list(self.packing(kind, left ^ group))
-                more[place] += 1
-                best = max(best, (more[0], more[1], more[2]))
+            return 0
+        groups, size = self.groups[kind][place], (8, 4, 2)[place]
+        if len(groups) == comb(self.count, size):
+            return left.bit_count() // size  # any devices are a group
+        first = left & -left
+        best = self.most(kind, place, left ^ first)
+        for group in groups:
+            if group & first and group & ~left == 0:
+                best = max(best, 1 + self.most(kind, place, left ^ group))
         return best
 
     def order(self, free: Group, group: Group) -> tuple[object, ...]:

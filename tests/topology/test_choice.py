@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from extender.core.errors import InvalidObject
 from extender.core.topology import catalogue, choice, read
 from extender.core.topology.bandwidth import Rates, model_of, rates_of
-from extender.core.topology.model import SELF, Topology, topology
+from extender.core.topology.model import NVLINK, SELF, SYS, Topology, topology
 from tests.topology import test_dump
 from tests.topology.oracle import Oracle, node
 
@@ -192,6 +192,16 @@ def test_small_jobs_go_where_something_is_broken_already() -> None:
     cube = table("Tesla-V100-SXM2-32GB", 8)
     assert placed_one_after_another(cube, 1, 1, 2, 4) == [(0,), (1,), (2, 3), (4, 5, 6, 7)]
     assert placed_one_after_another(cube, 2, 2, 2, 2) == [(0, 3), (1, 2), (4, 7), (5, 6)]
+
+
+def test_a_single_gpu_goes_where_a_bridge_is_broken() -> None:
+    """Bridged pairs across one another, and between pairs nothing but the way across sockets."""
+    links = np.full((8, 8), SYS, dtype=np.uint8)
+    for a, b in ((0, 2), (1, 3), (4, 5), (6, 7)):
+        links[a, b] = links[b, a] = NVLINK + 12
+    np.fill_diagonal(links, SELF)
+    choices = choice.choices_of(model_of(topology(links)))
+    assert choice.positions_of(choice.take(choices, choice.mask_of(range(1, 8)), 1)) == (2,)
 
 
 def test_a_single_gpu_leaves_two_of_one_socket_together() -> None:

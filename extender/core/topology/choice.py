@@ -3,11 +3,11 @@
 In this order: the greatest predicted bandwidth; the least damage to what remains; the nearest
 devices; the list of devices that comes first.
 
-Damage is counted in groups of 8, 4 and 2 devices that a later job could still have. The remaining
-devices are divided into disjoint groups, as many octets as can be, then quads, then pairs; a
-choice that leaves more is better. What is a group is tried from strict to fine: those with the
-best bandwidth of their size that cross no socket (where there are such: quads 0-3 and 4-7, NVLink
-pairs), then those with the best bandwidth, then of these the nearest (below one PCIe switch).
+Damage is counted in groups of 8, 4 and 2 devices that a later job could still have: how many
+disjoint octets the remaining devices hold, how many quads, how many pairs; a choice that leaves
+more is better. What is a group is tried from strict to fine: those with the best bandwidth of
+their size that cross no socket (where there are such: quads 0-3 and 4-7, NVLink pairs), then those
+with the best bandwidth, then of these the nearest (below one PCIe switch).
 
 The answer for every set of free devices and every number is computed once for a shape of node
 (3**n steps), so a choice is one look-up.
@@ -70,15 +70,15 @@ def choices_of(model: NodeModel) -> Choices:
     """
     count = len(model.topology)
     nearness = _nearness(model)
-    strict, fast, near = _groups(model, nearness)
-    unbroken = {
-        name: _packed(count, {size: strict[size]}) >> _shift(size)
-        for size, name in GROUPS.items()
-        if size in strict
-    }
+    kinds = [
+        {size: _packed(count, masks) for size, masks in kind.items()}
+        for kind in _groups(model, nearness)
+    ]
+    unbroken = {GROUPS[size]: held for size, held in kinds[0].items()}
     left = np.zeros(1 << count, np.int64)
-    for kind in (strict, fast, near):
-        left = (left << _BITS * len(GROUPS)) | _packed(count, kind)
+    for kind in kinds:
+        for size in GROUPS:
+            left = (left << _BITS) | kind.get(size, 0)
     # From high to low: 16 bits of bandwidth's rank, 36 of what is left, 8 of nearness.
     rank = np.unique(model.bandwidth, return_inverse=True)[1].astype(np.int64)
     taken, left = (rank << 44) | nearness, left << 8
@@ -174,23 +174,12 @@ def _groups(
     return strict, fast, near
 
 
-def _packed(count: int, kind: dict[int, Masks]) -> Int64s:
-    """(2**n,) how many groups each mask holds: octets, quads and pairs, 4 bits each."""
-    masks = np.concatenate([np.zeros(0, np.uint32), *kind.values()])
-    worth = np.concatenate(
-        [
-            np.zeros(0, np.int64),
-            *(np.full(len(some), 1 << _shift(size)) for size, some in kind.items()),
-        ]
-    )
-    lowest = np.bitwise_count((masks & -masks.astype(np.int64)).astype(np.uint32) - np.uint32(1))
+def _packed(count: int, group: Masks) -> Int64s:
+    """(2**n,) how many disjoint ones of ``group`` each mask holds."""
+    wide = group.astype(np.int64)
+    lowest = np.bitwise_count((wide & -wide) - 1)
     order = np.argsort(lowest, kind="stable")
     begin = np.searchsorted(lowest[order], np.arange(count + 1)).astype(np.int64)
     out = np.empty(1 << count, np.int64)
-    subset.pack(masks[order], worth[order], begin, out)
+    subset.pack(group[order], begin, out)
     return out
-
-
-def _shift(size: int) -> int:
-    """Where the count of groups of this size begins: the dearest highest."""
-    return _BITS * (len(GROUPS) - 1 - list(GROUPS).index(size))
