@@ -160,7 +160,10 @@ def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
         known = s.slots.get(s.uids.get(uid, ("", "")))
         if known is not None:
             hit.append(known)
-    loss = Counter((gang.key, slot.task) for gang, slot in hit if slot.state in PLACED)
+    lost = {slot.uid: (gang, slot) for gang, slot in hit}
+    for gang in {gang.key: gang for gang, _ in hit}.values():
+        lost |= {slot.uid: (gang, slot) for slot in gang.members.values() if _leaves(s, slot)}
+    loss = Counter((gang.key, slot.task) for gang, slot in lost.values() if slot.state in PLACED)
     victims = [
         Victim(
             uid=slot.uid,
@@ -175,6 +178,11 @@ def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
         for gang, slot in hit
     ]
     return bool(s.session.evictable(preemptor, victims).all()) if victims else True
+
+
+def _leaves(s: State, slot: Slot) -> bool:
+    """A member that is placed, and is being evicted or was given away a moment ago."""
+    return slot.state == Member.BOUND and (slot.deleting or slot.uid in s.given_away)
 
 
 def _remaining(gang: Gang, loss: Mapping[tuple[GroupKey, str], int]) -> int:

@@ -76,6 +76,8 @@ class Coordinator:
 
 
 def _take_back(s: State, now: float) -> None:
+    for uid in [uid for uid, until in s.given_away.items() if until <= now]:
+        del s.given_away[uid]
     """Objects that were left alone for long enough are looked at again."""
     for key in [key for key, until in s.aside.items() if until <= now]:
         del s.aside[key]

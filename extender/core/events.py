@@ -213,6 +213,12 @@ class PlainRefused(Event):
     uid: str
 
 
+class PreemptAllowed(Event):
+    """/preempt has allowed kube-scheduler to evict some of these pods (by uid)."""
+
+    uids: tuple[str, ...]
+
+
 class BindAsked(Event):
     """kube-scheduler called /bind and waits; ``token`` names the open request."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain
+from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import (
     CLAIMS,
@@ -22,6 +23,9 @@ from extender.core.reasons import Code, refuse
 from extender.core.state import Place, State
 
 Handler = Callable[[Any, float], None]
+
+#: kube-scheduler evicts those of one node; that the others are not is seen by their staying.
+GIVEN_AWAY_SECONDS = 2.0
 
 
 def handlers(s: State) -> dict[type[e.Event], Handler]:
@@ -56,6 +60,7 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
         e.LeaderLost: lambda x, _: adopting.lost(s),
         e.FilterAsked: lambda x, now: _filter_asked(s, x, now),
         e.PlainRefused: lambda x, _: plain.refused(s, x),
+        e.PreemptAllowed: lambda x, now: _preempt_allowed(s, x, now),
         e.BindAsked: lambda x, now: committing.bind_asked(s, x, now),
         e.BindAbandoned: lambda x, now: committing.bind_abandoned(s, x, now),
         e.Done: s.done,
@@ -101,6 +106,13 @@ def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
         slot.passed = True
     elif event.full:
         learning.note_refused(s, gang, slot, learning.IN_TREE, now, event.offered)
+
+
+def _preempt_allowed(s: State, event: e.PreemptAllowed, now: float) -> None:
+    """The next preemptor may ask before the watch shows whom this one has evicted."""
+    s.given_away |= {uid: now + GIVEN_AWAY_SECONDS for uid in event.uids if uid in s.uids}
+    if s.given_away:
+        s.send(c.WakeAt(now + GIVEN_AWAY_SECONDS))
 
 
 def _claim_seen(s: State, event: e.ClaimSeen) -> None:

@@ -189,6 +189,9 @@ class State:
         self.at: GroupKey | str | None = None
         self.aside: dict[GroupKey | str, float] = {}
         self.line = Line()
+        #: Members (by uid) that /preempt has given away, and until when they count as lost unless
+        #: the watch shows their eviction.
+        self.given_away: dict[str, float] = {}
         self.synced = False
         #: resourceVersion as of which all pods were told last.
         self.pods_listed = 0

@@ -84,6 +84,7 @@ USES: Final[Mapping[type[e.Event], tuple[Use, _Key]]] = {
     e.LeaderLost: ("drop", lambda _: "Leader"),
     e.FilterAsked: ("pass", lambda _: None),
     e.PlainRefused: ("pass", lambda _: None),
+    e.PreemptAllowed: ("pass", lambda _: None),
     e.BindAsked: ("pass", lambda _: None),
     e.BindAbandoned: ("pass", lambda _: None),
     e.Done: ("pass", lambda _: None),

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from extender.core.errors import InvalidObject, WireError
-from extender.core.events import BindAbandoned, BindAsked
+from extender.core.events import BindAbandoned, BindAsked, PreemptAllowed
 from extender.core.reasons import Code, Reason
 from extender.core.verdict import Inbox, View
 from extender.http import wire
@@ -168,6 +168,8 @@ class Verbs:
         asked = {node: victims.uids() for node, victims in args.victims().items()}
         allowed = self._view.preempt(args.pod, asked)
         reply = wire.preempt_answer(args, allowed)
+        if given := sorted({uid for uids in allowed.values() for uid in uids}):
+            self._inbox.put(PreemptAllowed(tuple(given)))
         return Reply(Result.PASSED if allowed else Result.REFUSED, reply)
 
     async def _bind(self, body: bytes) -> Reply:
