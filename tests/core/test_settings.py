@@ -11,6 +11,7 @@ import yaml
 from extender import settings
 from extender.core.errors import ConfigError
 from extender.core.session import PluginConf
+from plugins import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,11 +55,12 @@ def test_an_empty_file_is_the_defaults(tmp_path):
 def test_a_volcano_configuration_names_the_plugins_that_are_missing():
     with pytest.raises(ConfigError) as error:
         read(VOLCANO)
+    allowed = ", ".join(sorted(BUILT_IN))
     assert str(error.value) == (
         "muster.yaml: tiers[1].plugins[0].name: no plugin 'drf'"
-        " (Volcano's fair share; Muster has none yet): remove the line; allowed: binpack, conformance, gang, nodeorder, predicates, priority;"
+        f" (Volcano's fair share; Muster has none yet): remove the line; allowed: {allowed};"
         " tiers[1].plugins[2].name: no plugin 'proportion'"
-        " (Volcano's queues' shares; Muster has none yet): remove the line; allowed: binpack, conformance, gang, nodeorder, predicates, priority"
+        f" (Volcano's queues' shares; Muster has none yet): remove the line; allowed: {allowed}"
     )
 
 
