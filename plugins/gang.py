@@ -28,8 +28,12 @@ class Gang:
         """Takes no arguments."""
 
     def order_key(self, group: GroupFacts) -> int:
-        """Gangs that lack members go before those that only grow."""
-        return int(self.ready(group, group.placed))
+        """Gangs that are bound in part first: they hold their GPUs for nothing until they are
+        whole. Those that only grow come last.
+        """
+        if self.ready(group, group.placed):
+            return 2
+        return 0 if group.placed else 1
 
     def valid(self, group: GroupFacts) -> Refusal | None:
         """Enough members must exist, in all and of each task."""
