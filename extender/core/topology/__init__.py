@@ -10,6 +10,7 @@ What the rest of Muster uses, in the order in which it is used::
     choice.choices_of(model)       the best of every free set        -> Choices
     choice.take(choices, free, k)  the devices, one look-up          -> mask
     preferred.preferred_allocation what the device plugin will do    -> devices
+    kubelet.admit(kubelet, stock, pod)  what a plain kubelet will do -> Verdict (zones, devices)
     bandwidth.over_nodes(..)       GB/s of a gang over nodes
 
 A source that is missing or wrong leaves the topology unknown (None), which is neither good nor
