@@ -569,7 +569,7 @@ MUTATIONS = [
     Mutation(
         "adopted plans keep their epoch",
         adopted_plans_keep_their_epoch,
-        "plan",
+        "I7",
         5,
         a_leader_dies_with_a_plan,
     ),
