@@ -21,8 +21,6 @@ from extender.core.state import HeldBind, State
 BIND_TRIES = 8
 #: One that has not come podMaxBackoffSeconds and this after its release is told again (seconds).
 CALL_AFTER = 1.0
-#: Bindings that one step sends (10 µs each).
-BINDS_A_STEP = 100
 #: A released member that does not come is told again this often, with back-off (about 30 s).
 RELEASE_TRIES = 4
 
@@ -74,46 +72,51 @@ def bind_abandoned(s: State, event: e.BindAbandoned, now: float) -> None:
 
 
 def barrier(s: State, gang: Gang, now: float) -> None:
-    """Commit if those that have arrived make the gang whole; nothing is sent before that."""
-    if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING or not gang.uid:
+    """Commit if those that have arrived make the gang whole; nothing is sent before that.
+
+    A step sends so many Bindings and no more, as /filter waits while it runs. Whose turn has not
+    come has not been sent: it may still leave, and the rest is sent if the gang is whole without.
+    """
+    if not _whole(s, gang):
         return
-    if not gang.satisfied(Member.ARRIVED, Member.BINDING):
+    if not s.bindings:
+        s.look(gang, now)
         return
-    if gang.stage == Stage.WAITING and not gang.satisfied():
-        # They were let through beside a whole gang that is whole no longer: no plan is written.
-        return
-    if not gang.satisfied():
-        coming = gang.count(*PLACED, Member.ARRIVED, Member.BINDING)
-        if not s.session.ready(gang.facts(), coming):
-            # A plugin (Volcano's JobReadyFn) asks for more than the minimum.
-            return
     arrived = [m for m in gang.members.values() if m.state == Member.ARRIVED]
-    if not gang.satisfied() and not _valid(s, gang, arrived, now):
+    arrived.sort(key=lambda m: m.name)
+    chosen = arrived[: s.bindings]
+    # The first look is at all of them; what happens to them later, the next steps are told.
+    looked = arrived if gang.stage == Stage.RELEASED else chosen
+    if not gang.satisfied() and _evict_misfits(s, gang, looked, now):
         return
     if gang.stage == Stage.RELEASED:
         gang.stage = Stage.COMMITTING
         if gang.arrived_at is not None:
             s.barriers.append(now - gang.arrived_at)
             gang.arrived_at = None
-    for slot in sorted(arrived, key=lambda m: m.name):
+    s.bindings -= len(chosen)
+    for slot in chosen:
         gang.move(slot, Member.BINDING)
         if slot.token is None and slot.gated and s.unmanaged(slot.shape):
             telling.ungate(s, gang, slot)
         else:
-            s.to_bind.append((gang, slot, slot.uid))
-
-
-def send(s: State, now: float) -> None:
-    """Send the next Bindings of commits, as many as a step may: /filter waits while it runs.
-
-    From the first to the last they are one commit: whoever is BINDING is bound, whatever happens.
-    """
-    for _ in range(min(BINDS_A_STEP, len(s.to_bind))):
-        gang, slot, uid = s.to_bind.popleft()
-        if slot.uid == uid and slot.state == Member.BINDING:
             _bind(s, gang, slot)
-    if s.to_bind:
-        s.send(c.WakeAt(now))
+    if len(chosen) < len(arrived):
+        s.look(gang, now)
+
+
+def _whole(s: State, gang: Gang) -> bool:
+    """Whether those that have arrived, and those before them, may be bound (I1)."""
+    if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING or not gang.uid:
+        return False
+    if gang.satisfied():
+        return True
+    if gang.stage == Stage.WAITING or not gang.satisfied(Member.ARRIVED, Member.BINDING):
+        # WAITING: let through beside a whole gang that is whole no longer; no plan is written.
+        return False
+    # A plugin (Volcano's JobReadyFn) may ask for more than the minimum.
+    coming = gang.count(*PLACED, Member.ARRIVED, Member.BINDING)
+    return s.session.ready(gang.facts(), coming)
 
 
 def check_rows(s: State, gang: Gang, now: float) -> None:
@@ -128,11 +131,6 @@ def check_rows(s: State, gang: Gang, now: float) -> None:
     ]
     if hit:
         _evict_misfits(s, gang, sorted(hit, key=slot_order), now)
-
-
-def _valid(s: State, gang: Gang, arrived: list[Slot], now: float) -> bool:
-    """Look at every planned place once more before the first Binding of a commit."""
-    return not _evict_misfits(s, gang, arrived, now)
 
 
 def _evict_misfits(s: State, gang: Gang, slots: list[Slot], now: float) -> bool:

@@ -6,7 +6,7 @@ committing, jobsync, reporting) are the steps of that loop: functions of (state,
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -168,10 +168,8 @@ class State:
         self.served: dict[Resource, bool] = {}
         #: Group kinds whose CRD has no status subresource.
         self.without_status: set[Resource] = set()
-        #: Members that commit, with their uid: their Bindings are still to be sent.
-        self.to_bind: deque[tuple[Gang, Slot, str]] = deque()
-        #: How many members may still be let through in this step.
-        self.releases = 0
+        #: How many members may still be let through in this step, and how many Bindings sent.
+        self.releases = self.bindings = 0
         #: token → open /bind of a plain pod, or of one that the watch has not shown.
         self.binds: dict[int, HeldBind] = {}
         #: token → the pod of an open /bind that was taken on; gone once answered or abandoned.
@@ -245,7 +243,6 @@ class State:
     def forget_commands(self) -> None:
         """Drop every expectation: their results belong to an earlier leadership."""
         self._awaiting.clear()
-        self.to_bind.clear()
         self.admissions.clear()
         self._out = [x for x in self._out if isinstance(x, (c.Answer, c.WakeAt))]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import convert
 
 from extender.core import commands as c
+from extender.core import coordinator
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, NODES, PODS, PRIORITY_CLASSES
@@ -48,6 +49,8 @@ class Checks:
         self.failed: set[str] = set()
         #: Creates of pods: the answer shows the pod as well as the watch does.
         self.creating: set[int] = set()
+        #: Names of the nodes that there are.
+        self.nodes: set[str] = set()
         self.turns = 0
 
     def before(self, event: e.Event) -> None:
@@ -55,6 +58,10 @@ class Checks:
         match event:
             case e.PodSeen() | e.PodGone() | e.GroupSeen() | e.GroupGone():
                 self._shown(event)
+            case e.NodeSeen(node):
+                self.nodes.add(node.metadata.name)
+            case e.NodeGone(name):
+                self.nodes.discard(name)
             case e.BindAsked(token, _, _, uid, node):
                 self.open[token] = (uid, node)
             case e.BindAbandoned(token):
@@ -115,9 +122,12 @@ class Checks:
             if isinstance(command, c.Bind):
                 assert command.uid in arrived, f"{command.name}: bound without an open /bind"
                 self.binds[command.id] = command
-        for command in commands:
-            if isinstance(command, c.Bind):
-                self._whole(command)
+        binds = [command for command in commands if isinstance(command, c.Bind)]
+        # The rest of a commit that a step has no room for is sent by the next ones.
+        coming = len(binds) >= coordinator.BINDS_A_STEP
+        for bind in binds:
+            assert bind.node in self.nodes or bind.uid in self.failed, f"{bind.node} is gone"
+            self._whole(bind, {uid for uid, _ in self.open.values()} if coming else set())
         self.failed.clear()
         self.over |= self.closing.keys()
         self.closing.clear()
@@ -133,7 +143,7 @@ class Checks:
         if not answer.error:
             assert (uid, node) in self.replica.machine.ever_bound(), f"{uid} is not bound to {node}"
 
-    def _whole(self, bind: c.Bind) -> None:
+    def _whole(self, bind: c.Bind, coming: set[str]) -> None:
         """I1: bound already, or in the same commit, by what was shown to this replica."""
         shown = self.left | self.pods
         if bind.uid in self.failed:
@@ -147,7 +157,7 @@ class Checks:
             return  # one that may have taken effect already is asked about again
         group = self.groups.get(claim.key)
         assert group is not None, f"{bind.name} bound without its PodGroup"
-        sent = {each.uid for each in self.binds.values()}
+        sent = coming | {each.uid for each in self.binds.values()}
         if bind.uid in self.failed:
             sent |= self.failed
         tasks: Counter[str] = Counter()
