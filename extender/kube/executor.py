@@ -1,13 +1,13 @@
 """Carries out commands: in lanes, a bounded number at a time, each answered by exactly one Done.
 
-A command waits in a heap by lane and age. While it rests between two tries it holds no slot, but
-it keeps its object's place, so that commands for one object never overtake each other.
+A command waits by lane, namespace and age (:mod:`extender.kube.lanes`). While it rests between
+two tries it holds no slot, but it keeps its object's place, so that commands for one object never
+overtake each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import time
 from collections import deque
@@ -22,6 +22,7 @@ from extender.core.events import Done
 from extender.core.objects import Manifest
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
+from extender.kube.lanes import Lanes
 from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.kube.requests import (
     RETRIED,
@@ -59,10 +60,6 @@ class _Job(Struct, eq=False):
     request: Request | None = None
     started: float | None = None
 
-    def __lt__(self, other: _Job) -> bool:
-        """Lane first, then age: the heap's order."""
-        return (self.lane, self.order) < (other.lane, other.order)
-
 
 class Executor:
     """Runs commands against one API server. All methods belong to the event loop's thread."""
@@ -97,8 +94,8 @@ class Executor:
         self._patience = patience
         self._events = events
         self._order = 0
-        #: Ready to be sent, a heap.
-        self._ready: list[_Job] = []
+        #: Ready to be sent.
+        self._ready: Lanes[_Job] = Lanes()
         #: Jobs behind the one that holds their object's place.
         self._chains: dict[_Key, deque[_Job]] = {}
         #: Between two tries.
@@ -159,15 +156,18 @@ class Executor:
         return True
 
     def _enqueue(self, job: _Job) -> None:
-        heapq.heappush(self._ready, job)
+        self._make_ready(job)
         self._pump()
+
+    def _make_ready(self, job: _Job) -> None:
+        self._ready.push(job, job.lane, job.command.namespace, job.order)
 
     def _pump(self) -> None:
         """Start what may be started: the last quarter of the slots is for binds."""
         while self._ready and not self._abandoned:
-            if len(self._running) >= self._slots(self._ready[0]):
+            if len(self._running) >= self._slots(self._ready.first()):
                 break
-            job = heapq.heappop(self._ready)
+            job = self._ready.pop()
             self._others += job.lane != Lane.SERVICE
             task = asyncio.get_running_loop().create_task(self._try(job))
             self._running[task] = job
@@ -258,7 +258,7 @@ class Executor:
         chain = self._chains[job.key]
         if chain:
             self._behind -= 1
-            heapq.heappush(self._ready, chain.popleft())
+            self._make_ready(chain.popleft())
         else:
             del self._chains[job.key]
 
@@ -284,7 +284,7 @@ class Executor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         while self._ready:
-            self._finish(heapq.heappop(self._ready), _STOPPED)
+            self._finish(self._ready.pop(), _STOPPED)
         self._idle.set()
 
     def _count(self) -> None:

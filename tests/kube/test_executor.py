@@ -234,6 +234,39 @@ async def test_concurrency_is_bounded_and_binds_keep_a_share():
     assert await bench.executor.drain(1)
 
 
+def record(id_, namespace, lane=Lane.PLAN):
+    return Create(id_, lane, VOLCANO_GROUPS, namespace, {"metadata": {"name": f"g{id_}"}})
+
+
+async def test_namespaces_take_turns_in_a_lane():
+    bench = Bench(concurrency=8)  # six slots for what is no bind
+    many = [record(number, "many") for number in range(1000)]
+    few = [record(number, "few") for number in range(1000, 1003)]
+    third = [record(number, "third") for number in range(1003, 1005)]
+    late = [record(number, "late", Lane.STATUS) for number in range(1005, 1007)]
+    for command in (*late, *many, *few, *third):
+        bench.executor.submit(command)
+    await bench.inbox.until(lambda: len(bench.inbox.events) == 1007)
+    sent = [int(body["metadata"]["name"][1:]) for _, _, body, _ in bench.client.sent]
+    # Slots were free when the first came; then the others have their turns, the oldest first.
+    assert sent[:6] == [1005, 1006, 0, 1, 2, 3]
+    assert sent[6:16] == [4, 1000, 1003, 5, 1001, 1004, 6, 1002, 7, 8]
+    assert sent[16:] == list(range(9, 1000))
+    assert await bench.executor.drain(1)
+
+
+async def test_a_rest_keeps_no_turn_and_costs_none():
+    bench = Bench(concurrency=1)
+    path = VOLCANO_GROUPS.path("few")
+    bench.client.on("POST", path, status(503, "Later"), status(503, "Later"))
+    for command in (record(1, "few"), *(record(number, "many") for number in range(2, 500))):
+        bench.executor.submit(command)
+    await bench.inbox.until(lambda: len(bench.inbox.events) == 499)
+    done = [event.id for event in bench.inbox.events]
+    assert done.index(1) < 100  # of the 498 whose writes take 5 s in all
+    assert await bench.executor.drain(1)
+
+
 async def test_drain_finishes_what_was_taken_and_refuses_more(bench):
     bench.client.on("POST", BINDING, status(503, "Later"))
     bench.executor.submit(BIND)
