@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from msgspec import ValidationError, convert, json
+from msgspec.structs import replace
 
 from extender.core import commands as c
 from extender.core.api import PODS, VOLCANO_GROUPS
@@ -46,28 +47,32 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape |
     form = _form(body, job.name)
     mark = (slot.task, form)
     if mark not in job.admitted:
-        asked = s.admissions.get((job.namespace, form))
+        key = (job.namespace, form)
+        if (asked := s.admissions.get(key)) is not None and asked.apart:
+            key = (job.namespace, f"{form} {job.uid}")
+            asked = s.admissions.get(key)
         if asked is not None and asked.answer is not None and now - asked.at < ADMISSION_SECONDS:
             _learn(s, job, mark, asked)
         elif asked is not None and asked.answer is None:
             asked.waiting[job.uid] = mark
         else:
-            _ask(s, job, mark, body, slot.name)
+            _ask(s, key, job, mark, body)
     known = job.admitted.get(mark)
-    return None if known is None else _shape(s, gang, known)
+    return None if known is None else _shape(s, gang, _renamed(known, body, job.name))
 
 
-def _ask(s: State, job: Job, mark: tuple[str, str], body: Manifest, name: str) -> None:
+def _ask(s: State, key: tuple[str, str], job: Job, mark: tuple[str, str], body: Manifest) -> None:
     """Ask once for all jobs of the namespace whose pods have this form."""
-    key = (job.namespace, mark[1])
     asked = s.admissions[key] = Admission(waiting={job.uid: mark})
 
     def then(done: Done, at: float) -> None:
-        asked.at, asked.answer = at, _admitted(name, done)
+        asked.at, asked.answer = at, _admitted(body["metadata"]["name"], done)
+        asked.apart = _names(done.object, body, job.name)
         for uid, wanted in asked.waiting.items():
             waits = s.jobs_by_uid.get(uid)
             if waits is not None:
-                _learn(s, waits, wanted, asked)
+                if not asked.apart or waits is job:
+                    _learn(s, waits, wanted, asked)
                 waits.dirty, waits.rest_until = True, at
         asked.waiting.clear()
         for old in [
@@ -94,6 +99,36 @@ def _admitted(name: str, done: Done) -> Pod | Refusal:
         except ValidationError as error:
             return refuse(Code.ADMISSION, pod=name, message=str(error))
     return refuse(Code.ADMISSION, pod=name, message=done.message)
+
+
+def _names(admitted: Manifest | None, body: Manifest, job: str) -> bool:
+    """Whether admission has written the job's name into the pod, where it says whom it goes with:
+    the API server does so with matchLabelKeys. Then it is no answer for another job.
+    """
+    if admitted is None:
+        return False
+    labels = admitted["metadata"].get("labels") or {}
+    if job in {labels[name] for name in labels.keys() - (body["metadata"].get("labels") or {})}:
+        return True
+    fields = ("affinity", "topologySpreadConstraints", "nodeSelector", "tolerations")
+    return any(_holds(admitted["spec"].get(field), job) for field in fields)
+
+
+def _holds(value: object, text: str) -> bool:
+    if isinstance(value, dict):
+        return any(_holds(each, text) for each in value.values())
+    if isinstance(value, list):
+        return any(_holds(each, text) for each in value)
+    return value == text
+
+
+def _renamed(admitted: Pod | Refusal, body: Manifest, job: str) -> Pod | Refusal:
+    """The pod with this job's name in its labels: another's may have been asked about."""
+    if isinstance(admitted, Refusal):
+        return admitted
+    own = {k: v for k, v in (body["metadata"].get("labels") or {}).items() if v == job}
+    meta = replace(admitted.metadata, labels={**admitted.metadata.labels, **own})
+    return replace(admitted, metadata=meta)
 
 
 def _shape(s: State, gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:
@@ -124,22 +159,26 @@ def recheck(s: State, job: Job, now: float) -> None:
 
 
 def _form(body: Manifest, job: str) -> str:
-    """Equal for pods that differ in nothing that admission looks at: in what names the job or the
-    replica (names, such labels, environment values) alone.
+    """Equal for pods that differ in nothing that admission looks at: in what names the job or
+    numbers the replica (names, such labels, environment values) alone.
     """
     spec = {k: v for k, v in body["spec"].items() if k not in ("hostname", "subdomain")}
     spec["containers"] = [
-        {k: v for k, v in box.items() if k != "env"} for box in spec.get("containers", ())
+        {**box, "env": [_of_any(entry, job) for entry in box.get("env") or ()]}
+        for box in spec.get("containers", ())
     ]
-    labels = {
-        name: value
-        for name, value in (body["metadata"].get("labels") or {}).items()
-        if value != job and name != REPLICA_INDEX_LABEL
-    }
-    annotations = {
-        name: value
-        for name, value in (body["metadata"].get("annotations") or {}).items()
-        if value != job and name != PLAN_ANNOTATION
-    }
+    labels, annotations = (
+        {k: "" if v == job else v for k, v in (body["metadata"].get(part) or {}).items()}
+        for part in ("labels", "annotations")
+    )
+    labels.pop(REPLICA_INDEX_LABEL, None)
+    annotations.pop(PLAN_ANNOTATION, None)
     form = json.encode([spec, labels, annotations], order="deterministic")
     return hashlib.blake2b(form, digest_size=16).hexdigest()
+
+
+def _of_any(entry: Manifest, job: str) -> Manifest:
+    """An environment variable without a value that a rank or an address differs by."""
+    value = entry.get("value") or ""
+    names = value == job or f"{job}-" in value
+    return {**entry, "value": ""} if names or value.isdecimal() else entry

@@ -117,6 +117,8 @@ class Admission:
     at: float = 0.0
     #: The pod as admitted, or its refusal; None while it is being asked.
     answer: Pod | Refusal | None = None
+    #: The answer holds for the job that it was asked for alone: each asks for itself.
+    apart: bool = False
     #: Uids of the jobs that wait, and what each calls the form.
     waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
 
