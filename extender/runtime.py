@@ -144,6 +144,7 @@ async def running(
             clock=time.monotonic,
             concurrency=m.concurrency,
             events=events,
+            complaints=complaints,
         )
         loop.connect(bindings.resolve, executor.submit)
         reflectors = Reflectors(client, loop, WATCHED, metrics, rng, complaints)

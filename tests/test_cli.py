@@ -359,6 +359,33 @@ def test_explain_answers_no_where_nothing_listens(capsys):
     assert "no answer" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["a b", "é", "a?b", "a\n", "..%2f"])
+async def test_explain_asks_for_any_name_as_it_is(url: str, name, capsys):
+    assert await explain(f"default/{name}", "--url", url) == 1
+    assert f"no gang default/{name}: no PodGroup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a b", f"http://{'a' * 300}"])
+def test_explain_of_an_address_that_cannot_be_is_no_answer(url, capsys):
+    assert cli.main(["explain", "--url", url]) == 1
+    assert f"{url}: no answer: " in capsys.readouterr().err
+
+
+def test_explain_of_another_service_is_no_answer(service_that_says, capsys):
+    assert cli.main(["explain", "--url", service_that_says(status="ok")]) == 1
+    assert "is that Muster?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--ca", "--cert", "--token-file"])
+@pytest.mark.parametrize("content", ["", "a\nb: c", "é☃"])
+def test_explain_names_the_file_that_is_no_credential(write: Write, option, content, capsys):
+    file = write("credential", content or "a b")
+    assert cli.main(["explain", "--url", "https://127.0.0.1:1", option, file]) == 2
+    shown = capsys.readouterr().err
+    assert f"{option}: {file}: " in shown
+    assert "☃" not in shown
+
+
 @pytest.mark.parametrize("words", [["a/b/c"], ["a/"], ["a", "--url", "ftp://x"]])
 def test_explain_refuses_what_cannot_be_asked(words, capsys):
     assert cli.main(["explain", *words]) == 2
@@ -386,6 +413,32 @@ def test_the_samples_and_examples_are_fine(capsys):
     code, objects, problems = check(capsys, str(ROOT / "config/muster.yaml"), *map(str, files))
     assert (code, problems) == (0, [])
     assert objects > len(files)
+
+
+MANIFEST = "apiVersion: v1\nkind: Pod\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: " + "[" * 5000 + "]" * 5000, "is nested too deeply"),
+        ("a: " + "9" * 5000, "is not YAML"),
+        (MANIFEST + "metadata: &m {name: x, labels: *m}", "does an alias hold itself?"),
+        (
+            MANIFEST
+            + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 100)}]\n" for i in range(1, 5)),
+            "holds more than 1000000 values",
+        ),
+    ],
+    ids=["deep", "digits", "cycle", "aliases"],
+)
+def test_check_reads_no_file_without_end(write: Write, content, words, capsys):
+    file = write("file.yaml", content.replace("*x0", "0"))
+    assert cli.main(["check", file]) == 1
+    said, count = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"{file}: error: ")
+    assert words in said
+    assert count == "0 objects, 1 problem"
 
 
 #: What muster.yaml must say beside each sample.

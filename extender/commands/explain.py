@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
 if TYPE_CHECKING:
+    import ssl
     from urllib.error import HTTPError
 
 HELP = "say why a gang waits, or where it is"
@@ -67,7 +68,7 @@ def _of_snapshot(args: argparse.Namespace) -> int:
 
 
 def _of_service(args: argparse.Namespace) -> int:
-    import json
+    from http.client import HTTPException
     from urllib.error import HTTPError
 
     from extender.core.errors import ConfigError
@@ -79,6 +80,9 @@ def _of_service(args: argparse.Namespace) -> int:
         return MISUSE
     try:
         state = _get(args, "/debug/state")
+        if not isinstance(state, dict) or not {"synced", "leading"} <= state.keys():
+            say("explain", f"{args.url}: answers something else: is that Muster?")
+            return NO
         if not state["synced"]:
             say("explain", f"{args.url}: the service has not read the cluster yet; see its log")
             return NO
@@ -88,7 +92,7 @@ def _of_service(args: argparse.Namespace) -> int:
     except HTTPError as error:
         say("explain", _refused(args, error))
         return NO
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: no JSON, no host's name
         say("explain", f"{args.url}: no answer: {getattr(error, 'reason', error)}")
         return NO
     if args.json:
@@ -101,10 +105,12 @@ def _of_service(args: argparse.Namespace) -> int:
 
 
 def _path(args: argparse.Namespace) -> str:
-    """The page that is asked for; ``url`` is completed, and ``token`` read.
+    """The page that is asked for; ``url`` is completed, ``token`` and certificates are read.
 
     Raises ConfigError for words that cannot be meant.
     """
+    from urllib.parse import quote
+
     from extender.core.errors import ConfigError
 
     path = "/debug/gangs"
@@ -112,20 +118,47 @@ def _path(args: argparse.Namespace) -> str:
         namespace, _, name = args.gang.rpartition("/")
         if not name or "/" in namespace:
             raise ConfigError(f"{args.gang!r} is not allowed: NAMESPACE/NAME")
-        path += f"/{namespace or 'default'}/{name}"
+        path += f"/{quote(namespace or 'default', safe='')}/{quote(name, safe='')}"
     if "://" not in args.url:
         args.url = f"http://{args.url}"
     if not args.url.startswith(("http://", "https://")):
         raise ConfigError(f"--url: {args.url!r} is not allowed: http:// or https://")
-    args.token = ""
+    args.token, args.context = "", None
     if args.token_file:
-        try:
-            args.token = Path(args.token_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"--token-file: {args.token_file}: cannot be read: {error}"
-            ) from error
+        args.token = _token(args.token_file)
+    if args.url.startswith("https://"):
+        args.context = _context(args)
     return path
+
+
+def _token(file: str) -> str:
+    from extender.core.errors import ConfigError
+
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file: {file}: cannot be read: {error}") from error
+    if not token.isascii() or not token.isprintable() or " " in token:
+        # What is in the file is nobody's business but its owner's.
+        raise ConfigError(f"--token-file: {file}: holds no token: one word of ASCII is allowed")
+    return token
+
+
+def _context(args: argparse.Namespace) -> ssl.SSLContext:
+    import ssl
+
+    from extender.core.errors import ConfigError
+
+    option, file = "--ca", args.ca
+    try:
+        context = ssl.create_default_context(cafile=args.ca)
+        option, file = "--cert", args.cert
+        if args.cert:
+            context.load_cert_chain(args.cert)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{option}: {file}: cannot be used: {said}") from error
+    return context
 
 
 def _refused(args: argparse.Namespace, error: HTTPError) -> str:
@@ -149,18 +182,12 @@ def _standing_by(state: dict[str, Any]) -> str:
 
 def _get(args: argparse.Namespace, path: str) -> Any:
     import json
-    import ssl
     from urllib.request import Request, urlopen
 
-    context = None
-    if args.url.startswith("https://"):
-        context = ssl.create_default_context(cafile=args.ca)
-        if args.cert:
-            context.load_cert_chain(args.cert)
     asked = Request(args.url.rstrip("/") + path)  # noqa: S310 - http(s), see run()
     if args.token:
         asked.add_header("Authorization", f"Bearer {args.token}")
-    with urlopen(asked, timeout=TIMEOUT, context=context) as reply:  # noqa: S310
+    with urlopen(asked, timeout=TIMEOUT, context=args.context) as reply:  # noqa: S310
         return json.load(reply)
 
 

@@ -18,13 +18,19 @@ from msgspec import Struct
 
 from extender.core.api import EVENTS, PODS
 from extender.core.commands import Bind, Create, Lane, Notice, Patch
+from extender.core.errors import ApiError
 from extender.core.events import Done
 from extender.core.objects import Manifest
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
+<<<<<<< Updated upstream
 from extender.kube.lanes import Lanes
+=======
+from extender.kube.complaints import Complaints
+>>>>>>> Stashed changes
 from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.kube.requests import (
+    NO_RIGHT,
     RETRIED,
     Request,
     Write,
@@ -34,6 +40,7 @@ from extender.kube.requests import (
     object_in,
     order_key,
     request_of,
+    wanted_right,
 )
 from extender.obs.events import Answer, EventWriter
 from extender.obs.log import logger
@@ -76,11 +83,12 @@ class Executor:
         concurrency: int = 48,
         patience: float = 20.0,
         events: EventWriter | None = None,
+        complaints: Complaints | None = None,
     ) -> None:
         """``concurrency`` bounds requests in flight, of which a quarter is for binds alone.
 
         ``patience`` bounds the seconds from a command's first try to its last; ``events`` takes
-        the Notices, which are dropped without it.
+        the Notices, which are dropped without it; ``complaints`` the rights that are missing.
         """
         self._client = client
         self._inbox = inbox
@@ -93,6 +101,7 @@ class Executor:
         self._concurrency = concurrency
         self._patience = patience
         self._events = events
+        self._complaints = complaints or Complaints()
         self._order = 0
         #: Ready to be sent.
         self._ready: Lanes[_Job] = Lanes()
@@ -193,6 +202,7 @@ class Executor:
         if job.started is None:
             job.started = self._clock()
         reply = await self._perform(job)
+        self._tell(job.command, reply)
         left = job.started + self._patience - self._clock()
         pause = job.backoff.pause(reply.retry_after)
         if reply.code not in RETRIED or reply.reason in _FINAL or pause > left:
@@ -212,6 +222,14 @@ class Executor:
         if isinstance(job.command, Bind) and reply.code == 409:
             return await self._judge(job.command, reply)
         return judged(job.command, reply)
+
+    def _tell(self, command: Write, reply: Reply) -> None:
+        """A missing right concerns nobody's object: only the log can say it, and what to do."""
+        if reply.reason == NO_RIGHT:
+            error = ApiError(403, "Forbidden", reply.message)
+            self._complaints.wrong(wanted_right(command), error)
+        elif reply.ok:
+            self._complaints.right(wanted_right(command))
 
     async def _judge(self, bind: Bind, refusal: Reply) -> Reply:
         """A Binding that conflicts may be the echo of one that took effect: look at the pod."""

@@ -22,7 +22,9 @@ RETRIED = frozenset({0, 429, 500, 502, 503, 504})
 
 #: How no right to a request is said (apiserver endpoints/handlers/responsewriters, forbiddenMessage);
 #: quota and admission also answer 403, in other words.
-_NO_RIGHT = re.compile(r'\bUser "[^"]*" cannot ')
+_FORBIDDEN = re.compile(r'\bUser "[^"]*" cannot ')
+#: Reason of such an answer.
+NO_RIGHT = "NoRight"
 
 
 class _Cause(Struct, frozen=True):
@@ -73,6 +75,15 @@ def request_of(command: Write) -> Request:
             return Request("DELETE", path, delete_options(command.uid))
 
 
+def wanted_right(command: Write) -> str:
+    """The right that it needs, as roles name it: ``patch pods/status``, ``create gangplans.GROUP``."""
+    if isinstance(command, Bind):
+        return "create pods/binding"
+    sub = f"/{command.subresource}" if isinstance(command, Patch) and command.subresource else ""
+    kind = ".".join(part for part in (command.resource.plural, command.resource.group) if part)
+    return f"{type(command).__name__.lower()} {kind}{sub}"
+
+
 def lane_of(command: Write) -> Lane:
     """The lane it waits in."""
     return Lane.BIND if isinstance(command, Bind) else command.lane
@@ -114,8 +125,8 @@ def judged(command: Write, reply: Reply) -> Reply:
     A uid in a patch that is not the object's is "immutable" (422) to kube-apiserver 1.37, where
     every other precondition conflicts (409).
     """
-    if reply.code == 403 and _NO_RIGHT.search(reply.message):
-        return Reply(503, reply.body, "NoRight", reply.message)
+    if reply.code == 403 and _FORBIDDEN.search(reply.message):
+        return Reply(503, reply.body, NO_RIGHT, reply.message)
     if not isinstance(command, Patch) or reply.code != 422:
         return reply
     try:

@@ -4,12 +4,14 @@ import asyncio
 
 import orjson
 import pytest
+import structlog
 
 from extender.core.api import GANG_PLANS, PODS, VOLCANO_GROUPS
 from extender.core.commands import Bind, Create, Delete, Lane, Notice, Patch
 from extender.core.events import Done
 from extender.kube.executor import Executor, event_writer
 from extender.kube.replies import Reply
+from extender.kube.requests import wanted_right
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import Recorder, Scripted, rng
 
@@ -171,6 +173,31 @@ async def test_a_missing_right_may_be_there_in_a_moment(bench):
 async def test_a_missing_right_is_no_word_on_the_object(bench):
     bench.client.default = Reply(403, b"{}", "Forbidden", NO_RIGHT)
     assert await bench.run(BIND) == [Done(1, 503, "NoRight", NO_RIGHT)]
+
+
+async def test_a_missing_right_is_named_in_the_log_once_and_so_is_its_return(bench):
+    """Who waits for it sees nothing: its gang is on its way for as long as writes are tried again."""
+    nomination, status = patch(1), patch(2, body={})
+    bench.client.on("PATCH", POD + "/status", *[Reply(403, b"{}", "Forbidden", NO_RIGHT)] * 3)
+    with structlog.testing.capture_logs() as lines:
+        await bench.run(nomination, status)
+    (refused, given) = lines
+    assert refused["event"] == "the API server refuses to patch pods/status"
+    assert "cannot create" in refused["error"]
+    assert "rbac.yaml" in refused["do"]
+    assert given["event"] == "the API server lets us patch pods/status"
+
+
+@pytest.mark.parametrize(
+    ("command", "right"),
+    [
+        (BIND, "create pods/binding"),
+        (Create(1, Lane.PLAN, GANG_PLANS, "ns", {}), "create gangplans.scheduling.muster.dev"),
+        (Delete(1, Lane.STATUS, PODS, "ns", "p", "u1"), "delete pods"),
+    ],
+)
+def test_a_right_is_named_as_roles_name_it(command, right):
+    assert wanted_right(command) == right
 
 
 async def test_quota_says_so_at_once(bench):

@@ -14,6 +14,10 @@ from extender.core.reasons import Refusal
 
 Severity = Literal["error", "warning"]
 
+#: Values and levels of one document. Aliases make a short file long without end, or let a map hold
+#: itself; what reads documents recurses.
+MOST_VALUES, MOST_NESTED = 1_000_000, 100
+
 
 @dataclass(frozen=True)
 class Document:
@@ -94,7 +98,10 @@ def documents(file: str) -> Iterator[Document | Problem]:
     text = Path(file).read_text(encoding="utf-8")
     try:
         bodies = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
+    except RecursionError:
+        yield Problem(file, "", "", "error", "is nested too deeply")
+        return
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number beyond Python's
         yield Problem(file, "", "", "error", f"is not YAML: {' '.join(str(error).split())}")
         return
     if all(body is None for body in bodies):
@@ -102,9 +109,28 @@ def documents(file: str) -> Iterator[Document | Problem]:
     for body in bodies:
         if body is None:
             continue
+        if fault := _too_much(body):
+            yield Problem(file, "", "", "error", fault)
+            continue
         items = body.get("items") if isinstance(body, dict) else None
         if isinstance(items, list) and str(body.get("kind", "")).endswith("List"):
             for item in items:
                 yield Document(file, item)
         else:
             yield Document(file, body)
+
+
+def _too_much(body: Any) -> str:
+    """Why a document is not read on, if it is not."""
+    values, level = 0, [body]
+    for _ in range(MOST_NESTED):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict | list):
+                below += value.values() if isinstance(value, dict) else value
+                if values + len(below) > MOST_VALUES:
+                    return f"holds more than {MOST_VALUES} values, each alias counted in full"
+        if not below:
+            return ""
+        values, level = values + len(below), below
+    return f"is nested more than {MOST_NESTED} levels deep; does an alias hold itself?"
