@@ -23,11 +23,8 @@ from extender.core.events import Done
 from extender.core.objects import Manifest
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-<<<<<<< Updated upstream
-from extender.kube.lanes import Lanes
-=======
 from extender.kube.complaints import Complaints
->>>>>>> Stashed changes
+from extender.kube.lanes import Lanes
 from extender.kube.replies import MERGE_PATCH, Reply, Requests
 from extender.kube.requests import (
     NO_RIGHT,
