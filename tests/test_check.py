@@ -149,7 +149,7 @@ NO_FIELD = "error: no such field; did you mean"
         ),
         (
             {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
-            ": warning: Muster does not run this kind (it runs PyTorchJob); nothing was checked",
+            ": warning: Muster does not run this kind (it runs PyTorchJob, TFJob, XGBoostJob, JAXJob, PaddleJob); nothing was checked",
         ),
     ],
 )

@@ -47,7 +47,14 @@ SIGS_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup
 NATIVE_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 GANG_PLANS = Resource(MUSTER_GROUP, "v1alpha1", "gangplans", "GangPlan")
 PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+XGBOOST_JOBS = Resource("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
+JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob")
+PADDLE_JOBS = Resource("kubeflow.org", "v1", "paddlejobs", "PaddleJob")
+
+#: Kinds of training jobs.
+JOBS = (PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, JAX_JOBS, PADDLE_JOBS)
 
 #: Kinds that a cluster may not serve; Muster works without them and starts watching one that
 #: appears.
-OPTIONAL = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS, PYTORCH_JOBS)
+OPTIONAL = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS, *JOBS)

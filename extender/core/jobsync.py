@@ -8,7 +8,7 @@ from __future__ import annotations
 from extender.core import admission, jobwrites
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
+from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobStep, Replica
 from extender.core.gang import Gang, Member, Slot
 from extender.core.identity import GroupKey
@@ -54,8 +54,12 @@ def forget_job(s: State, job: Job) -> None:
     del s.jobs[job.resource, job.namespace, job.name]
     s.jobs_by_uid.pop(job.uid, None)
     gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
-    if gang is not None:
+    if gang is not None and gang.job in (None, _key(job)):
         _want(s, gang, ())
+    for resource in s.kinds:
+        # One of another kind may have waited for the name.
+        if (namesake := s.jobs.get((resource, job.namespace, job.name))) is not None:
+            namesake.dirty = True
 
 
 def drop_jobless(s: State, gang: Gang) -> None:
@@ -125,14 +129,31 @@ def reconcile(s: State, job: Job, now: float) -> None:
     _writes(s, job, step, now)
     key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
     gang = s.gangs.get(key)
+    if gang is not None and gang.job != _key(job) and gang.job in s.jobs:
+        if step.group is not None:
+            _name_taken(s, job, s.jobs[gang.job])
+        return
     if step.group is not None:
         jobwrites.group(s, job, key, step.group)
         gang = s.gang(key)
-        gang.job = (job.resource, job.namespace, job.name)
+        gang.job = _key(job)
     if gang is not None:
         _want(s, gang, step.wanted)
         if gang.count(Member.WANTED):
             admission.admit(s, gang, job, now)
+
+
+def _key(job: Job) -> tuple[Resource, str, str]:
+    return job.resource, job.namespace, job.name
+
+
+def _name_taken(s: State, job: Job, holder: Job) -> None:
+    """Jobs of two kinds with one name would have one PodGroup, and pods of the same names."""
+    message = (
+        f"{holder.resource.kind} {holder.name} has the PodGroup of this name;"
+        f" this {job.resource.kind} waits until that one is deleted: give one of them another name"
+    )
+    s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "NameTaken", message)
 
 
 def _writes(s: State, job: Job, step: JobStep, now: float) -> None:

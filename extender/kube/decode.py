@@ -20,12 +20,12 @@ from extender.core import objects as o
 from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
+    JOBS,
     NAMESPACES,
     NATIVE_GROUPS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    PYTORCH_JOBS,
     SERVICES,
     SIGS_GROUPS,
     VOLCANO_GROUPS,
@@ -175,7 +175,7 @@ _KINDS: dict[Resource, _Kind] = {
     VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
     SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),
     NATIVE_GROUPS: _group(NATIVE_GROUPS, o.NativeGroup),
-    PYTORCH_JOBS: _job(PYTORCH_JOBS),
+    **{resource: _job(resource) for resource in JOBS},
 }
 
 #: Everything that Muster watches, optional kinds included.

@@ -75,5 +75,5 @@ SERVED = (
     Kind(api.VOLCANO_GROUPS),
     Kind(api.SIGS_GROUPS),
     Kind(api.GANG_PLANS),
-    Kind(api.PYTORCH_JOBS),
+    *(Kind(resource) for resource in api.JOBS),
 )

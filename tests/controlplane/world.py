@@ -239,7 +239,7 @@ def client_of(plane: RealPlane) -> Client:
 async def empty(client: Client) -> None:
     """Delete everything that tests make, in every namespace."""
     for resource in (
-        api.PYTORCH_JOBS,
+        *api.JOBS,
         api.VOLCANO_GROUPS,
         api.SIGS_GROUPS,
         api.NATIVE_GROUPS,

@@ -18,11 +18,11 @@ from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import (
     GANG_PLANS,
+    JOBS,
     NATIVE_GROUPS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    PYTORCH_JOBS,
     SERVICES,
     SIGS_GROUPS,
     VOLCANO_GROUPS,
@@ -56,7 +56,7 @@ def seen(resource: Resource, raw: Raw) -> e.Event:
         return e.ServiceSeen(convert(raw["metadata"], o.Meta))
     if resource == PRIORITY_CLASSES:
         return e.PriorityClassSeen(convert(raw, o.PriorityClass))
-    assert resource == PYTORCH_JOBS
+    assert resource in JOBS
     return e.JobSeen(resource, raw)
 
 
@@ -76,7 +76,7 @@ def gone(resource: Resource, raw: Raw) -> e.Event:
         return e.ServiceGone(namespace, name, uid)
     if resource == PRIORITY_CLASSES:
         return e.PriorityClassGone(name)
-    assert resource == PYTORCH_JOBS
+    assert resource in JOBS
     return e.JobGone(resource, namespace, name, uid)
 
 

@@ -163,8 +163,8 @@ def decoding(data: bytes) -> None:
                 NodeTable().upsert(node)
             case e.PlanSeen(raw):
                 record.decode(raw)
-            case e.JobSeen(_, raw):
-                reconciler = KINDS[0]
+            case e.JobSeen(of, raw):
+                reconciler = next(each for each in KINDS if each.resource == of)
                 for replica in reconciler.reconcile(raw, (), frozenset(), START).wanted[:2]:
                     reconciler.pod(raw, replica)
             case _:

@@ -9,9 +9,22 @@ import msgspec
 
 from extender.core.framework import JobStep
 from extender.core.objects import Pod
+from extender.jobs.jax import JAXJob
+from extender.jobs.lifecycle import TrainingKind
+from extender.jobs.paddle import PaddleJob
 from extender.jobs.pytorch import PyTorchJob
+from extender.jobs.tensorflow import TFJob
+from extender.jobs.xgboost import XGBoostJob
 
 KIND = PyTorchJob()
+#: Kind to replicas by type of a job as small as it is usual.
+KINDS: dict[str, tuple[TrainingKind, dict[str, int]]] = {
+    "pytorch": (KIND, {"Master": 1, "Worker": 2}),
+    "tensorflow": (TFJob(), {"PS": 1, "Worker": 2}),
+    "xgboost": (XGBoostJob(), {"Master": 1, "Worker": 2}),
+    "jax": (JAXJob(), {"Worker": 3}),
+    "paddle": (PaddleJob(), {"Worker": 3}),
+}
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 
 
@@ -39,6 +52,18 @@ def job(roles: dict | None = None, name: str = "ddp", uid: str = "job-1", **spec
     }
 
 
+def of_kind(kind: TrainingKind, roles: dict[str, int], policy: str | None = None) -> dict:
+    """A job named ddp of uid job-1."""
+    facts = kind.facts
+    specs = {type_: role(count, policy, name=facts.container) for type_, count in roles.items()}
+    return {
+        "apiVersion": facts.api_version,
+        "kind": facts.kind,
+        "metadata": {"name": "ddp", "namespace": "team", "uid": "job-1"},
+        "spec": {facts.specs_key: specs},
+    }
+
+
 def pod(
     name: str,
     phase: str = "Running",
@@ -51,6 +76,7 @@ def pod(
     restarts: int = 0,
     inherited: int = 0,
     uid: str = "",
+    container: str = "pytorch",
 ) -> Pod:
     owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
@@ -67,7 +93,7 @@ def pod(
         "spec": {"nodeName": node},
         "status": {
             "phase": phase,
-            "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}],
+            "containerStatuses": [{"name": container, "restartCount": restarts, "state": state}],
         },
     }
     return msgspec.convert(raw, Pod)

@@ -7,9 +7,9 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.jobs.builders import KIND, NOW, job, pod, role
+from tests.jobs.builders import KINDS, NOW, job, of_kind, pod, role
 
-SPEC = job(
+PYTORCH = job(
     {
         "Master": role(
             ports=[{"name": "pytorchjob-port", "containerPort": 1}, {"containerPort": 2}]
@@ -42,6 +42,20 @@ SPEC = job(
         },
     },
 )["spec"]
+#: Of each kind one that has every field that some code reads.
+SPECS = {
+    "pytorch": PYTORCH,
+    **{
+        name: {
+            **of_kind(kind, roles, "ExitCode")["spec"],
+            "runPolicy": PYTORCH["runPolicy"],
+            "successPolicy": "AllWorkers",
+            "enableDynamicWorker": True,
+        }
+        for name, (kind, roles) in KINDS.items()
+        if name != "pytorch"
+    },
+}
 
 
 def paths(value, path=()):
@@ -58,7 +72,7 @@ def paths(value, path=()):
         yield from paths(child, (*path, key))
 
 
-PATHS = sorted(paths(SPEC), key=repr)
+PATHS = [(name, path) for name, spec in SPECS.items() for path in sorted(paths(spec), key=repr)]
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 5), st.just(0.5), st.sampled_from(["", "x", "None"])
 )
@@ -79,16 +93,19 @@ def spoilt(spec, path, value):
 
 
 @given(st.sampled_from(PATHS), junk)
-def test_one_wrong_value(path, value):
-    manifest = {**job(), "spec": spoilt(SPEC, path, value)}
+def test_one_wrong_value(place, value):
+    name, path = place
+    kind, roles = KINDS[name]
+    manifest = {**of_kind(kind, roles), "spec": spoilt(SPECS[name], path, value)}
     pods = [pod("ddp-master-0"), pod("ddp-worker-1", "Failed", exit_code=137)]
     for existing in ([], pods):
-        step = KIND.reconcile(manifest, existing, frozenset(), NOW)
+        step = kind.reconcile(manifest, existing, frozenset(), NOW)
         for replica in step.wanted:
-            KIND.pod(manifest, replica)
+            kind.pod(manifest, replica)
+            kind.service(manifest, replica)
     done = {
         "conditions": [{"type": "Succeeded", "status": "True"}],
         "startTime": "2026-01-01T00:00:00Z",
         "completionTime": "2026-01-01T00:00:10Z",
     }
-    KIND.reconcile({**manifest, "status": done}, pods, frozenset(), NOW)
+    kind.reconcile({**manifest, "status": done}, pods, frozenset(), NOW)

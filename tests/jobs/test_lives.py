@@ -9,7 +9,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.jobs.builders import KIND, NOW, job, pod, role, settled, written
+from extender.jobs.lifecycle import TrainingKind
+from tests.jobs.builders import KIND, KINDS, NOW, job, merged, of_kind, pod, role, settled, written
 
 ENDS = ("Succeeded", "Failed")
 REPLICAS = 3
@@ -31,12 +32,40 @@ moves = st.lists(
     max_size=40,
 )
 policies = st.sampled_from(["Always", "OnFailure", "Never", "ExitCode"])
+#: Kind, replicas by type, and what else stands in spec.
+shapes = st.sampled_from(
+    [
+        ("pytorch", {"Worker": 3}, {}),
+        ("pytorch", {"Master": 1, "Worker": 2}, {}),
+        ("pytorch", {"Worker": 3}, {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3}}),
+        ("tensorflow", {"PS": 1, "Worker": 2}, {}),
+        ("tensorflow", {"PS": 1, "Worker": 2}, {"successPolicy": "AllWorkers"}),
+        ("tensorflow", {"PS": 1, "Worker": 2}, {"enableDynamicWorker": True}),
+        ("tensorflow", {"Chief": 1, "Worker": 2}, {"enableDynamicWorker": True}),
+        ("tensorflow", {"Chief": 1, "Evaluator": 1, "Worker": 1}, {}),
+        ("tensorflow", {"Evaluator": 3}, {}),
+        ("xgboost", {"Master": 1, "Worker": 2}, {}),
+        ("jax", {"Worker": 3}, {}),
+        ("paddle", {"Worker": 3}, {}),
+        ("paddle", {"Master": 2, "Worker": 1}, {}),
+    ]
+)
+
+
+def born(shape, policy: str, **run_policy) -> Life:
+    """The life of a job of this shape, about to begin."""
+    name, roles, spec = shape
+    kind, _ = KINDS[name]
+    manifest = merged(of_kind(kind, roles, policy), {"spec": spec})
+    manifest["spec"]["runPolicy"] = run_policy
+    return Life(kind, manifest)
 
 
 class Life:
     """A job in its cluster; ``looks`` maps a pod's name to the options of its builder."""
 
-    def __init__(self, manifest: dict) -> None:
+    def __init__(self, kind: TrainingKind, manifest: dict) -> None:
+        self.kind = kind
         self.manifest = manifest
         self.looks: dict[str, dict] = {}
         self.now = NOW
@@ -45,7 +74,11 @@ class Life:
         self.finished: set[str] = set()
 
     def pods(self):
-        return [pod(name, **look) for name, look in sorted(self.looks.items())]
+        facts = self.kind.facts
+        return [
+            pod(name, owner_kind=facts.kind, container=facts.container, **look)
+            for name, look in sorted(self.looks.items())
+        ]
 
     def move(self, kind: str, *details) -> bool:
         """Change the world; whether Muster's next write is lost."""
@@ -68,7 +101,7 @@ class Life:
     def create(self, which: int) -> None:
         wanted = self.step().wanted
         if which < len(wanted):
-            body = KIND.pod(self.manifest, wanted[which])
+            body = self.kind.pod(self.manifest, wanted[which])
             inherited = body["metadata"]["annotations"].get("scheduling.muster.dev/restarts", "0")
             self.serial += 1
             self.looks[wanted[which].pod_name] = {
@@ -78,7 +111,7 @@ class Life:
             }
 
     def step(self):
-        return KIND.reconcile(self.manifest, self.pods(), frozenset(), self.now)
+        return self.kind.reconcile(self.manifest, self.pods(), frozenset(), self.now)
 
     def run(self, lost: bool) -> None:
         step = self.step()
@@ -114,20 +147,16 @@ class Life:
         assert not {"Running", "Restarting"} <= held
 
 
-@given(moves, policies, st.booleans(), st.sampled_from([None, 0, 2]), st.sampled_from([None, 60]))
-def test_a_job_ends_at_most_once(moves, policy, with_master, backoff_limit, deadline):
-    roles = {"Worker": role(REPLICAS - with_master, policy)}
-    if with_master:
-        roles["Master"] = role(1, policy)
-    limits = {"backoffLimit": backoff_limit, "activeDeadlineSeconds": deadline}
-    life = Life(job(roles, runPolicy=limits))
+@given(moves, shapes, policies, st.sampled_from([None, 0, 2]), st.sampled_from([None, 60]))
+def test_a_job_ends_at_most_once(moves, shape, policy, backoff_limit, deadline):
+    life = born(shape, policy, backoffLimit=backoff_limit, activeDeadlineSeconds=deadline)
     for move in moves:
         life.run(lost=life.move(*move))
 
 
-@given(moves, policies)
-def test_a_job_whose_pods_all_succeed_in_the_end_has_ended(moves, policy):
-    life = Life(job({"Worker": role(REPLICAS, policy)}))
+@given(moves, shapes, policies)
+def test_a_job_whose_pods_all_succeed_in_the_end_has_ended(moves, shape, policy):
+    life = born(shape, policy)
     for move in moves:
         life.run(lost=life.move(*move))
     life.manifest["spec"].pop("runPolicy", None)

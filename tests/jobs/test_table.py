@@ -1,4 +1,4 @@
-"""tests/cases/jobs_pytorch.yaml: what one pass asks for, and where passes settle."""
+"""tests/cases/jobs_*.yaml: what one pass asks for, where passes settle, what replicas are told."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.jobs.builders import KIND, NOW, job, merged, pod, state, written
+from extender.core.framework import Replica
+from tests.jobs.builders import KINDS, NOW, merged, of_kind, pod, state, written
 
-CASES = yaml.safe_load((Path(__file__).parent.parent / "cases/jobs_pytorch.yaml").read_text())
+FOLDER = Path(__file__).parent.parent / "cases"
+CASES = [
+    pytest.param(name, case, id=f"{name}: {case['name']}")
+    for name in KINDS
+    for case in yaml.safe_load((FOLDER / f"jobs_{name}.yaml").read_text())
+]
 
 
 def seen(step, key):
@@ -29,17 +35,32 @@ def seen(step, key):
     return step.group["spec"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_case(case):
-    manifest = merged(job(), case.get("job", {}))
+def replica_of(name):
+    _, role, index = name.split("-")
+    return Replica(role, int(index), name)
+
+
+def added(kind, manifest, name):
+    """Variables that a replica's main container has beside its template's."""
+    made = kind.pod(manifest, replica_of(name))
+    (main,) = made["spec"]["containers"]
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in main["env"]}
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_case(name, case):
+    kind, roles = KINDS[name]
+    manifest = merged(of_kind(kind, case.get("roles", roles)), case.get("job", {}))
     pods = []
-    for name, value in case["pods"].items():
+    for pod_name, value in case.get("pods", {}).items():
         phase, *options = value
-        pods.append(pod(name, phase, **(options[0] if options else {})))
+        look = options[0] if options else {}
+        facts = kind.facts
+        pods.append(pod(pod_name, phase, owner_kind=facts.kind, container=facts.container, **look))
     services = frozenset(case.get("services", ()))
     steps = []
     for _ in range(6):
-        steps.append(KIND.reconcile(manifest, pods, services, NOW))
+        steps.append(kind.reconcile(manifest, pods, services, NOW))
         after = written(manifest, steps[-1])
         if after == manifest:
             break
@@ -57,3 +78,11 @@ def test_case(case):
             for role, status in manifest["status"]["replicaStatuses"].items()
         }
         assert counts == case["replicas"]
+    if "says" in case:
+        ((_, _, message),) = steps[0].notices
+        assert case["says"] in message
+    for replica, env in case.get("env", {}).items():
+        assert added(kind, manifest, replica) == env
+    for replica, leads in case.get("leads", {}).items():
+        labels = kind.pod(manifest, replica_of(replica))["metadata"]["labels"]
+        assert labels.get("training.kubeflow.org/job-role") == ("master" if leads else None)

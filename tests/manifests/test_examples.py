@@ -11,7 +11,7 @@ import yaml
 from extender.core import api
 from extender.core.identity import Membership, membership
 from extender.core.objects import Pod
-from extender.jobs.pytorch import PyTorchJob
+from extender.jobs import KINDS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "manifests/examples"
 
@@ -23,6 +23,15 @@ GANGS = {
     "pods-koordinator.yaml": (api.VOLCANO_GROUPS, 2),
     "pods-native.yaml": (api.NATIVE_GROUPS, 2),
 }
+#: File to (kind of job, replicas).
+JOBS = {
+    "pytorchjob.yaml": (api.PYTORCH_JOBS, 4),
+    "pytorchjob-elastic.yaml": (api.PYTORCH_JOBS, 4),
+    "tfjob.yaml": (api.TF_JOBS, 4),
+    "xgboostjob.yaml": (api.XGBOOST_JOBS, 3),
+    "jaxjob.yaml": (api.JAX_JOBS, 4),
+    "paddlejob.yaml": (api.PADDLE_JOBS, 2),
+}
 
 
 def load(name: str) -> list[dict]:
@@ -30,7 +39,8 @@ def load(name: str) -> list[dict]:
 
 
 def test_each_example_is_tested():
-    assert {path.name for path in EXAMPLES.glob("*.yaml")} == {*GANGS, "pytorchjob.yaml"}
+    assert {path.name for path in EXAMPLES.glob("*.yaml")} == {*GANGS, *JOBS}
+    assert {resource for resource, _ in JOBS.values()} == set(api.JOBS)
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -53,10 +63,14 @@ def test_pods_name_one_group_that_needs_them_all(name):
         assert {m.min_available for m in members} == {str(size)}
 
 
-def test_pytorchjob():
-    (job,) = load("pytorchjob.yaml")
-    step = PyTorchJob().reconcile(job, [], frozenset(), 0.0)
-    assert len(step.wanted) == 4
+@pytest.mark.parametrize("name", JOBS)
+def test_all_replicas_of_a_job_are_wanted_at_once(name):
+    resource, size = JOBS[name]
+    (job,) = load(name)
+    assert (job["apiVersion"], job["kind"]) == (resource.api_version, resource.kind)
+    (kind,) = (kind for kind in KINDS if kind.resource == resource)
+    step = kind.reconcile(job, [], frozenset(), 0.0)
+    assert len(step.wanted) == size
     assert step.notices == ()
     assert step.group is not None
-    assert step.group["spec"]["minMember"] == 4
+    assert step.group["spec"]["minMember"] == size

@@ -43,10 +43,9 @@ WRITES = {
     api.NATIVE_GROUPS: {"status": {"patch"}},
     # A plan whose group was made anew has another owner; who changes that must be allowed to delete.
     api.GANG_PLANS: {"": {"create", "patch", "delete"}},
-    api.PYTORCH_JOBS: {
-        "": {"patch", "delete"},
-        "status": {"patch"},
-        "finalizers": {"update"},
+    **{
+        resource: {"": {"patch", "delete"}, "status": {"patch"}, "finalizers": {"update"}}
+        for resource in api.JOBS
     },
 }
 
