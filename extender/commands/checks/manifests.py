@@ -52,6 +52,8 @@ _TEMPLATES = {
 #: Kubernetes' own groups: what Muster does not read there is no gang's either. A group that ends in
 #: .k8s.io is one too, unless it is a project's (.x-k8s.io, .sigs.k8s.io).
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "extensions"})
+#: The Prometheus Operator's kinds, of which manifests/monitoring has some: no pods come of them.
+_WITHOUT_PODS = frozenset({"monitoring.coreos.com"})
 _LABELS = (SIGS_LABEL, ACK_NAME, ACK_MIN)
 _ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 
@@ -105,7 +107,7 @@ def _wrong_kind(document: Document) -> Problem | None:
     if near and not (group in _OWN_GROUPS and kind.endswith(("List", "Template"))):
         return document.problem("kind", f"{kind!r} is not allowed; did you mean {near}?")
     ours = known | {"GangPlan"}
-    if kind in ours or group in _OWN_GROUPS or _is_kubernetes(group):
+    if kind in ours or group in _OWN_GROUPS | _WITHOUT_PODS or _is_kubernetes(group):
         return None
     runs = ", ".join(each.kind for each in kinds)
     return document.problem(
