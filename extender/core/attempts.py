@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.core import commands as c
 from extender.core import telling
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
-from extender.core.reasons import Code, Refusal, refuse
+from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.state import State
 
 
@@ -58,10 +58,14 @@ def withdraw(s: State, gang: Gang, slot: Slot, why: str, now: float) -> None:
     s.send(c.WakeAt(gang.not_before))
 
 
-def partly(gang: Gang, why: Refusal | None) -> Refusal:
-    """What a gang says that keeps its bound pods and cannot be completed."""
-    rest = why.reasons if why is not None else ()
-    rest = tuple(each for each in rest if each.code != Code.PARTIAL)
+def partly(gang: Gang, why: Refusal | None, late: int = 0) -> Refusal:
+    """What a gang says that keeps its bound pods and cannot be completed: how many, and why.
+
+    ``late``: members that had a planned node, and for which kube-scheduler did not come.
+    """
+    rest = [each for each in (why.reasons if why else ()) if each.code != Code.PARTIAL]
+    if late:
+        rest.append(Reason.of(Code.NOT_COME, count=late))
     return refuse(Code.PARTIAL, rest, bound=gang.placed(), want=gang.min_member)
 
 

@@ -330,8 +330,8 @@ def _partial(s: State, gang: Gang, now: float) -> None:
     bound = [m for m in gang.members.values() if m.state == Member.BOUND]
     removable = bool(bound) and all(m.remade or gang.may_delete for m in bound)
     s.count("gangs_rolled_back")
-    why = gang.refusal
-    for slot in _on_way(gang):
+    why, late = gang.refusal, _on_way(gang)
+    for slot in late:
         _unheard(s, slot, now)
     attempts.abort(s, gang, "the rest of it could not be placed", now)
     if removable:
@@ -339,5 +339,5 @@ def _partial(s: State, gang: Gang, now: float) -> None:
             s.delete_pod(gang, slot)
     else:
         gang.partial = True
-        gang.refusal = attempts.partly(gang, why)
+        gang.refusal = attempts.partly(gang, why, len(late))
     gang.partial_since = None

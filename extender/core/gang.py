@@ -80,8 +80,8 @@ class Slot:
     hint: str = ""
     #: Muster's gate is on the pod.
     gated: bool = False
-    #: Gates of others: the pod cannot be scheduled whatever Muster does.
-    foreign_gates: bool = False
+    #: Gates of others: with any, the pod cannot be scheduled whatever Muster does.
+    foreign_gates: tuple[str, ...] = ()
     #: It is being deleted, or Muster has asked for that; ``terminating``: the API server says so.
     deleting: bool = False
     terminating: bool = False

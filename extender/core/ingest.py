@@ -181,6 +181,7 @@ def _update(
 ) -> None:
     """What the slot says about its pod, whatever its state."""
     gates = [gate.name for gate in pod.spec.scheduling_gates]
+    asked = (slot.shape, slot.fault, slot.foreign_gates)
     slot.uid, slot.resource_version = pod.metadata.uid, pod.metadata.resource_version
     slot.shown = True
     slot.shape, slot.fault = shape, fault or _unmanaged(s, pod, shape)
@@ -190,7 +191,10 @@ def _update(
         gang.strays_at = gang.look_at = 0.0
     slot.complaint = complaint(pod.status)
     slot.gated = GATE in gates
-    slot.foreign_gates = any(gate != GATE for gate in gates)
+    slot.foreign_gates = tuple(gate for gate in gates if gate != GATE)
+    if asked != (slot.shape, slot.fault, slot.foreign_gates):
+        # A refusal was about something else.
+        gang.dirty = True
     slot.terminating = pod.metadata.deletion_timestamp is not None
     slot.deleting = slot.deleting or slot.terminating
     slot.replica = slot.replica or _replica(s, pod)

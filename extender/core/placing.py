@@ -157,18 +157,29 @@ def _wants_planning(s: State, gang: Gang, now: float) -> bool:
 
 
 def _too_few(gang: Gang) -> Refusal | None:
-    """Fewer members exist (or are wanted) than the group's minimum asks for."""
+    """Fewer members exist (or are wanted), or may be placed, than the group's minimum asks for."""
     live = [
         m
         for m in gang.members.values()
-        if m.state in PLACED or not (m.state == Member.FAILED or m.foreign_gates or m.deleting)
+        if m.state in PLACED or not (m.state == Member.FAILED or m.deleting)
     ]
-    tasks = Counter(m.task for m in live)
+    if (refusal := _fewer(gang, live)) is not None:
+        return refusal
+    free = [m for m in live if m.state in PLACED or not m.foreign_gates]
+    if len(free) == len(live) or _fewer(gang, free) is None:
+        return None
+    gate = min(gate for m in live for gate in m.foreign_gates)
+    return refuse(Code.GATED, gated=len(live) - len(free), have=len(live), gate=gate)
+
+
+def _fewer(gang: Gang, members: list[Slot]) -> Refusal | None:
+    """Which minimum they are too few for."""
+    tasks = Counter(m.task for m in members)
     for task, least in sorted(gang.min_task_member.items()):
         if tasks[task] < least:
             return refuse(Code.TOO_FEW_OF_TASK, have=tasks[task], want=least, task=task)
-    if len(live) < gang.min_member:
-        return refuse(Code.TOO_FEW_PODS, have=len(live), want=gang.min_member)
+    if len(members) < gang.min_member:
+        return refuse(Code.TOO_FEW_PODS, have=len(members), want=gang.min_member)
     return None
 
 

@@ -34,6 +34,7 @@ class Code(StrEnum):
     # of a group
     TOO_FEW_PODS = "NotEnoughPods"
     TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
+    GATED = "PodsGated"
     TOO_MANY_MEMBERS = "TooManyMembers"
     NO_ROOM = "NotEnoughRoom"
     NEVER_FITS = "NeverFits"
@@ -54,6 +55,7 @@ class Code(StrEnum):
     NOT_LEADER = "NotLeader"
     UNMANAGED = "MemberWithoutManagedResource"
     PARTIAL = "PartlyBound"
+    NOT_COME = "SchedulerDidNotCome"
     # of a pod
     RESERVED = "CapacityReserved"
     PLANNED_ELSEWHERE = "PlannedElsewhere"
@@ -77,6 +79,10 @@ _TEXT: dict[Code, str] = {
     Code.FITS: "room for {room}",
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
+    Code.GATED: (
+        "{gated} of {have} pods wait for others to take off their scheduling gate ({gate});"
+        " without them there are too few"
+    ),
     Code.TOO_MANY_MEMBERS: "{have} pods wait to be placed, at most {most} of one group can be",
     Code.NO_ROOM: "{placed} of {want} pods fit",
     Code.NEVER_FITS: "{placed} of {want} pods would fit even if every node were empty",
@@ -102,7 +108,8 @@ _TEXT: dict[Code, str] = {
         "pod {pod} asks for none of the resources that kube-scheduler sends to Muster ({allowed});"
         " it cannot be held"
     ),
-    Code.PARTIAL: "{bound} of at least {want} pods are bound and the rest does not fit",
+    Code.PARTIAL: "{bound} of at least {want} pods are bound",
+    Code.NOT_COME: "kube-scheduler did not come for {count} of its pods that are planned",
     Code.RESERVED: "free capacity is reserved for gang {group}",
     Code.PLANNED_ELSEWHERE: "planned on {node}",
     Code.UNKNOWN_POD: "Muster has not seen this pod yet",

@@ -196,6 +196,10 @@ class Teller:
         labels = {"touched": str(int(count) + 1)}
         self.m.api.change((PODS, "default", name), metadata={"labels": labels})
 
+    def ungate(self, name: str) -> None:
+        """Whoever put gates on a pod takes them off."""
+        self.m.api.change((PODS, "default", name), spec={"schedulingGates": None})
+
     def abandon(self, pod: str) -> None:
         """Kube-scheduler hangs up while /bind waits."""
         tokens = [t for t, bind in self.m.scheduler.open.items() if bind.place[2] == pod]
