@@ -15,6 +15,8 @@ import pytest
 from extender import cli
 from extender.core import api
 from extender.core import events as e
+from extender.core.coordinator import Coordinator
+from extender.core.errors import InvariantViolated
 from extender.kube import credentials
 from extender.obs.logfile import OBJECTS, LogFile
 from extender.runtime import Service, running
@@ -169,3 +171,55 @@ def test_what_is_no_snapshot_is_wrong_use(path: Path, capsys, command, content) 
     code, answer = said(capsys, *command, str(path))
     assert code == 2
     assert str(path) in answer
+
+
+HEADER = '{"muster-log":"record","begins":"start"}\n'
+
+
+@pytest.mark.parametrize(
+    "command", [["explain", "--snapshot"], ["simulate", "snapshot"], ["replay"]]
+)
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"muster-log":"record","begins":"end"}\n', "begins 'end' is not allowed: start, objects"),
+        (HEADER + '{"now":1e300}\n', "line 2: Expected `float` <= 253402300799"),
+        (HEADER + '{"now":-1}\n', "line 2: Expected `float` >= 0"),
+        (HEADER + '{"x":' + "[" * 50_000 + "]" * 50_000 + "}\n", "line 2: is nested too deeply"),
+    ],
+    ids=["begins", "beyond", "before", "deep"],
+)
+def test_a_log_that_was_edited_is_wrong_use(path: Path, capsys, command, content, told) -> None:
+    path.write_text(content)
+    code, answer = said(capsys, *command, str(path))
+    assert code == 2
+    assert told in answer
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        ("{}", "missing required field `gangs`"),
+        ('{"gangs":[{"group":"default/a"}]}', "missing required field `kind`"),
+        ('{"gangs":3}', "Expected `array`, got `int` - at `$.gangs`"),
+    ],
+)
+def test_a_snapshot_whose_gangs_were_edited_is_wrong_use(path: Path, capsys, view, told) -> None:
+    path.write_text(HEADER + f'{{"view":{view}}}\n')
+    code, answer = said(capsys, "explain", "--snapshot", str(path))
+    assert code == 2
+    assert told in answer
+
+
+def test_a_fault_in_what_a_log_tells_costs_one_event_as_in_the_service(
+    path: Path, capsys, monkeypatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise InvariantViolated("I2", "told so")
+
+    monkeypatch.setattr(Coordinator, "step", broken)
+    path.write_text(HEADER + '{"now":1}\n{"now":2}\n')
+    assert cli.main(["explain", "--snapshot", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "no gangs\n"
+    assert f"{path}: 2 events or steps were broken off by a fault" in shown.err

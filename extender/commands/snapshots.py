@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from extender.commands.common import say
 
 if TYPE_CHECKING:
     from extender.core.coordinator import Coordinator
     from extender.obs.logfile import LogFile
+
+
+class _Words(msgspec.Struct):
+    message: str
+
+
+class _Places(msgspec.Struct):
+    nodes: list[str]
+
+
+class _Pod(msgspec.Struct):
+    name: str
+    state: str
+    node: str
+
+
+class _Gang(msgspec.Struct, rename="camel"):
+    """What is shown of a gang, of :func:`extender.core.inspecting.gang`."""
+
+    group: str
+    kind: str
+    phase: str
+    message: str
+    min_member: int
+    members: dict[str, int]
+    reasons: list[_Words]
+    pods: list[_Pod]
+    plan: _Places | None
+
+
+class _View(msgspec.Struct):
+    """The line ``view`` of a snapshot, as far as it is shown."""
+
+    gangs: list[_Gang]
+
 
 #: Rounds of answers after which a core that goes on asking is asked no further.
 _ROUNDS = 50
@@ -21,11 +62,16 @@ def view(path: Path) -> dict[str, Any]:
     Raises LogError, ConfigError.
     """
     from extender.core import inspecting
+    from extender.core.errors import LogError
     from extender.obs.logfile import LogFile
 
     file = LogFile(path)
     said = file.view()
     if said is not None:
+        try:
+            msgspec.convert(said, _View)
+        except msgspec.ValidationError as error:
+            raise LogError(f"{path}: what the service said cannot be read: {error}") from error
         return said
     coordinator = core(file)
     s = coordinator.state
@@ -48,13 +94,27 @@ def core(file: LogFile) -> Coordinator:
     settings = parse({key: x for key, x in plugins.items() if x}, str(file.path))
     kinds = {kind.resource: kind for kind in KINDS}
     coordinator = Coordinator(header.rules, settings.session(), kinds)
+    faults = 0
     for event in file.told():
-        coordinator.apply(event, 0.0)
+        faults += _broken(partial(coordinator.apply, event, 0.0))
     for turn in file.turns():
         for event in turn.events:
-            coordinator.apply(event, turn.now)
-        coordinator.step(turn.now)
+            faults += _broken(partial(coordinator.apply, event, turn.now))
+        if _broken(partial(coordinator.step, turn.now)):
+            faults += 1
+            coordinator.set_aside(turn.now)
+    if faults:
+        say("snapshot", f"{file.path}: {faults} events or steps were broken off by a fault")
     return coordinator
+
+
+def _broken(work: Callable[[], object]) -> bool:
+    """Whether it was broken off by a fault of the core's own; the caller counts."""
+    try:
+        work()
+    except Exception:  # noqa: BLE001 - as in the loop, a fault costs one event
+        return True
+    return False
 
 
 def what_if(path: Path, more: int = 0, like: str = "") -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 #: The end of the year 9999, which is the last that RFC 3339 can write.
-_LAST = 253_402_300_799
+LAST = 253_402_300_799
 
 
 def parse(text: object) -> float | None:
@@ -16,7 +16,7 @@ def parse(text: object) -> float | None:
         at = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):  # written by somebody else; it then says nothing
         return None
-    return at if 0 <= at <= _LAST else None
+    return at if 0 <= at <= LAST else None
 
 
 def seconds(text: str | None) -> float:

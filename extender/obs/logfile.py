@@ -10,10 +10,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from extender import __version__
 from extender.core import codec
@@ -22,6 +22,7 @@ from extender.core.events import Event
 from extender.core.objects import Manifest
 from extender.core.replaying import Turn
 from extender.core.state import Rules
+from extender.core.times import LAST
 from extender.settings import Settings
 
 VERSION: Final = 1
@@ -60,7 +61,7 @@ class Header(Struct):
 class TurnLine(Struct, omit_defaults=True):
     """A turn, as it is written; see :class:`extender.core.replaying.Turn`."""
 
-    now: float = 0.0
+    now: Annotated[float, Meta(ge=0, le=LAST)] = 0.0
     events: list[Raw] = []
     commands: list[Raw] = []
     failed: bool = False
@@ -125,6 +126,8 @@ class LogFile:
     def _decoded(self, decode: Any, raw: bytes | Raw, number: int) -> Any:
         try:
             return decode(raw)
+        except RecursionError as error:
+            raise LogError(f"{self.path}: line {number}: is nested too deeply") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LogError(f"{self.path}: line {number}: {error}") from error
 
@@ -137,6 +140,8 @@ class LogFile:
             raise LogError(f"{self.path}: muster-log {header.kind!r} is not allowed: record, chaos")
         if header.kind == RECORD and header.version != VERSION:
             raise LogError(f"{self.path}: version {header.version} is not allowed: {VERSION}")
+        if header.begins not in (START, OBJECTS):
+            raise LogError(f"{self.path}: begins {header.begins!r} is not allowed: start, objects")
         return header
 
 
