@@ -21,6 +21,7 @@ import plugins
 from extender.core.errors import ConfigError, brief
 from extender.core.framework import Plugin
 from extender.core.session import PROTOCOLS, PluginConf, Session
+from extender.core.topology.domains import DEFAULT_LEVELS, HOST
 
 #: Actions that Muster takes; it always enqueues and allocates, and leaves pods of no gang to
 #: kube-scheduler, which is what backfill is for.
@@ -35,6 +36,11 @@ _MOOT = frozenset(
         "ReservedNodes", "SubJobOrder", "TargetJob", "TaskOrder", "Victim",
     }
 )  # fmt: skip
+
+#: A node label as the API server accepts it: a DNS subdomain and a slash, or neither, and a name.
+LABEL_KEY = (
+    r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
@@ -98,6 +104,58 @@ class LeaderElection(_Section):
         return self
 
 
+class TopologyLevel(_Section):
+    """One level of the network: a node label, or its name and what its uplinks carry besides."""
+
+    label: str = Field(pattern=LABEL_KEY, max_length=317)
+    #: What Volcano's highestTierName calls it.
+    name: str = Field(default="", max_length=253)
+    #: What the nodes of one domain can send, over what its uplinks carry.
+    oversubscription: float = Field(default=1.0, ge=1, le=1_000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_label_alone(cls, data: Any) -> Any:
+        return {"label": data} if isinstance(data, str) else data
+
+
+def _default_levels() -> tuple[TopologyLevel, ...]:
+    return tuple(TopologyLevel(label=level.label) for level in DEFAULT_LEVELS)
+
+
+class Topology(_Section):
+    """The network above nodes."""
+
+    #: Widest first, nearest last.
+    levels: tuple[TopologyLevel, ...] = Field(
+        default_factory=_default_levels, max_length=64, strict=False
+    )
+
+    @field_validator("levels", mode="after")
+    @classmethod
+    def _distinct(cls, levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
+        names = [level.label for level in levels] + [level.name for level in levels if level.name]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{brief(twice[0])} stands there twice; allowed: each level once")
+        if HOST in names:
+            raise ValueError(f"{HOST} is not allowed: a node is always the nearest level")
+        return levels
+
+
+class Agent(_Section):
+    """What ``muster agent`` does on each node."""
+
+    read_every_seconds: Seconds = 15
+    #: Least time between two writes of its Node.
+    write_every_seconds: Seconds = 60
+    #: Between two looks at whether somebody else changed what was written.
+    compare_every_seconds: Seconds = 600
+    pod_resources_socket: Name = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    sysfs: Name = "/sys"
+    #: Where the agent's own metrics are served, in plain HTTP; absent: nowhere.
+    metrics_port: int | None = Field(default=None, ge=1, le=65_535)
+
+
 class Muster(_Section):
     """The section ``muster``: everything that Volcano's format has no place for."""
 
@@ -120,10 +178,12 @@ class Muster(_Section):
     #: Bodies above this are refused: 64 MiB hold 5,000 whole nodes (nodeCacheCapable: false).
     body_limit_bytes: int = Field(default=64 << 20, ge=1 << 20, le=1 << 30)
     leader_election: LeaderElection = LeaderElection()
+    topology: Topology = Topology()
     #: Writes to the API server that may be under way at once.
     concurrency: int = Field(default=64, ge=1, le=1_000)
     #: Absent: in-cluster configuration, else what kubectl would use.
     kubeconfig: str | None = None
+    agent: Agent = Agent()
 
     @model_validator(mode="before")
     @classmethod
@@ -362,6 +422,8 @@ def _allowed(field: str, problem: dict[str, Any]) -> str:
             return "true or false"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "a map of fields"
+        case "string_pattern_mismatch" if limits.get("pattern") == LABEL_KEY:
+            return "the key of a node label"
         case "greater_than":
             return f"more than {limits['gt']:g}"
         case "greater_than_equal":
@@ -396,6 +458,9 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "listen": Listen,
     "tls": Tls,
     "leaderElection": LeaderElection,
+    "agent": Agent,
+    "topology": Topology,
+    "levels": TopologyLevel,
     "tiers": Tier,
     "plugins": PluginOption,
 }

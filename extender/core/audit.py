@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from extender.core.errors import InvariantViolated
 from extender.core.resources import render
+from extender.core.topology.domains import UNKNOWN, Domains, DomainTable
 
 if TYPE_CHECKING:
     from extender.core.cluster import Cluster
@@ -68,8 +69,21 @@ def verify(cluster: Cluster) -> None:
     _demand("unreadable", same=np.array_equal(unreadable, cluster.unreadable))
     _demand("occupancy", same=counts == cluster.occupancy.flat())
     _demand("leaving", same=leaving == cluster.leaving.flat())
+    again = DomainTable(cluster.nodes.domains.levels)
+    for row, labels in enumerate(cluster.nodes.labels):
+        again.put(row, labels)
+    was, new = cluster.view().domains, again.freeze(cluster.rows)
+    _demand("domains", same=_named(was) == _named(new))
     both = pods.slots.keys() & cluster.reservations.keys()
     _demand("reservations of bound pods", same=not both)
+
+
+def _named(domains: Domains) -> list[list[str]]:
+    """By level and row, the name of the domain."""
+    return [
+        [names[number] if number != UNKNOWN else "" for number in ids]
+        for names, ids in zip(domains.names, domains.ids.tolist(), strict=True)
+    ]
 
 
 def _demand(what: str, *, same: bool) -> None:

@@ -20,6 +20,8 @@ from extender.core import search
 from extender.core.framework import BoolArray, FloatArray
 from extender.core.preference import Preference
 from extender.core.shape import ANY_IP, PodShape
+from extender.core.topology.domains import Domains
+from extender.core.topology.spread import Manner, Order, divide
 from extender.kernels import place as kernels
 
 if TYPE_CHECKING:
@@ -58,75 +60,172 @@ class Attempt(Struct):
             max(role.required - len(rows), 0) for role, rows in zip(roles, self.rows, strict=True)
         )
 
+    def short(self, roles: Sequence[Role]) -> Role:
+        """The first role of which required members are missing; some are."""
+        return next(r for r, rows in zip(roles, self.rows, strict=True) if len(rows) < r.required)
 
-class _Kind(Struct):
+
+class Kind(Struct):
     """Roles that are interchangeable to the planner, as one."""
 
     roles: list[int]
     request: Int64s
     allowed: BoolArray
     score: FloatArray
+    #: Devices that one member has; 0 for a launcher or a parameter server.
+    devices: int
+
+
+class Case(Struct):
+    """A gang as it is planned, and what it is planned on."""
+
+    roles: Sequence[Role]
+    kinds: list[Kind]
+    #: (rows, resources and host ports).
+    free: Int64s
+    preference: Preference
+    #: By kind.
+    required: list[int]
+    optional: list[int]
+    #: (rows,) those that have devices: for others' members they are the last choice.
+    hosts: BoolArray
+
+    def kind_of(self, role: int) -> Kind:
+        """The kind of the role with this index."""
+        return next(kind for kind in self.kinds if role in kind.roles)
+
+    @property
+    def most(self) -> list[int]:
+        """Members by kind, the optional ones too."""
+        return [r + o for r, o in zip(self.required, self.optional, strict=True)]
+
+
+class Way(Struct, frozen=True, eq=False):
+    """Where in the network, and how divided. None of it: few rows, wherever they are."""
+
+    #: (rows,) where members with devices go (all members, if none has any).
+    area: BoolArray | None = None
+    #: (rows,) where anybody may go at all.
+    reach: BoolArray | None = None
+    domains: Domains = Domains()
+    manner: Manner = Manner()
+    #: No long search: another way is tried next.
+    quick: bool = False
+
+    def everywhere(self, rows: int) -> BoolArray:
+        """The rows where all members may go, with devices and without. Shape: (rows,)."""
+        everywhere = np.ones(rows, np.bool_)
+        for limit in (self.area, self.reach):
+            if limit is not None:
+                everywhere &= limit
+        return everywhere
 
 
 class _Trial:
     """What is free and near after what this trial has placed."""
 
-    def __init__(self, kinds: Sequence[_Kind], free: Int64s, preference: Preference) -> None:
-        self.kinds = kinds
-        self.free = free.copy()
-        self.preference = preference.again(preference.near)
-        self.rows: list[list[int]] = [[] for _ in kinds]
+    def __init__(self, case: Case, way: Way) -> None:
+        self.case = case
+        self.way = way
+        self.area = way.area
+        self.talk = any(kind.devices for kind in case.kinds)
+        self.free = case.free.copy()
+        self.preference = case.preference.again(case.preference.near)
+        self.rows: list[list[int]] = [[] for _ in case.kinds]
 
-    def add(self, kind: int, want: int) -> None:
-        """Place up to ``want`` members of a kind."""
-        k = self.kinds[kind]
-        capacity = np.zeros(len(self.free), dtype=np.int64)
-        kernels.copies(self.free, k.request, k.allowed, _MANY, capacity)
-        order, near, last = self.preference.bulk(self.free, k.request, capacity, k.score)
-        counts = np.zeros(len(order), dtype=np.int64)
-        kernels.fill(order, near, capacity, last, want, counts)
-        self.put(kind, order, counts)
+    def allowed(self, kind: Kind) -> BoolArray:
+        """Where a kind may go in this trial. Shape: (rows,)."""
+        allowed = kind.allowed
+        if self.way.reach is not None:
+            allowed = allowed & self.way.reach
+        if self.area is not None and (kind.devices or not self.talk):
+            allowed = allowed & self.area
+        return allowed
 
-    def put(self, kind: int, rows: Int64s, counts: Int64s) -> None:
+    def add(self, index: int, want: int) -> None:
+        """Place up to ``want`` members of a kind, those without devices beside devices last."""
+        kind, before = self.case.kinds[index], len(self.rows[index])
+        allowed = self.allowed(kind)
+        if not kind.devices and self.case.hosts.any():
+            self._fill(index, want, allowed & ~self.case.hosts)
+        want -= len(self.rows[index]) - before
+        if want:
+            self._fill(index, want, allowed)
+
+    def put(self, index: int, rows: Int64s, counts: Int64s) -> None:
         """Place ``counts`` members of a kind on ``rows``."""
         rows, counts = rows[counts > 0], counts[counts > 0]
-        self.free[rows] -= counts[:, None] * self.kinds[kind].request
+        self.free[rows] -= counts[:, None] * self.case.kinds[index].request
         self.preference.near[rows] = True
-        self.rows[kind] += np.repeat(rows, counts).tolist()
+        self.rows[index] += np.repeat(rows, counts).tolist()
+
+    def _fill(self, index: int, want: int, allowed: BoolArray) -> None:
+        kind = self.case.kinds[index]
+        capacity = np.zeros(len(self.free), dtype=np.int64)
+        kernels.copies(self.free, kind.request, allowed, _MANY, capacity)
+        order, near, last = self.preference.bulk(self.free, kind.request, capacity, kind.score)
+        if len(self.way.domains.levels):
+            sorted_rows = Order(order, self.preference.near, capacity, last)
+            self.put(index, *divide(self.way.domains, sorted_rows, want, self.way.manner))
+            return
+        counts = np.zeros(len(order), dtype=np.int64)
+        kernels.fill(order, near, capacity, last, want, counts)
+        self.put(index, order, counts)
 
 
 def plan(
     session: Session, view: Snapshot, roles: Sequence[Role], preference: Preference
 ) -> Attempt:
     """Place all required members, and of the optional ones as many as then fit."""
+    return solve(case_of(session, view, roles, preference), Way())
+
+
+def case_of(
+    session: Session, view: Snapshot, roles: Sequence[Role], preference: Preference
+) -> Case:
+    """Look at every role once, whatever ways are tried."""
     ports = sorted({p for role in roles for p in _ports(role.shape)})
     kinds = _kinds(session, view, roles, ports)
-    free = np.hstack([view.free, np.ones((view.rows, len(ports)), np.int64)])
-    preference = preference.with_ones(len(ports))
-    required = [sum(roles[i].required for i in kind.roles) for kind in kinds]
-    optional = [sum(roles[i].optional for i in kind.roles) for kind in kinds]
-    orders = list(_orders(kinds, free, required, preference))
+    devices = [column for name, column in view.resources.items() if "/" in name]
+    return Case(
+        roles,
+        kinds,
+        np.hstack([view.free, np.ones((view.rows, len(ports)), np.int64)]),
+        preference.with_ones(len(ports)),
+        [sum(roles[i].required for i in kind.roles) for kind in kinds],
+        [sum(roles[i].optional for i in kind.roles) for kind in kinds],
+        np.asarray((view.allocatable[:, devices] > 0).any(axis=1)),
+    )
 
-    if any(optional):
-        most = [r + o for r, o in zip(required, optional, strict=True)]
-        trial = _greedy(_Trial(kinds, free, preference), orders[0], most)
-        if [len(rows) for rows in trial.rows] == most:
+
+def solve(case: Case, way: Way, *, spill: bool = True) -> Attempt:
+    """Place all required members, and of the optional ones as many as then fit: all members in
+    the area, or the required ones there and (``spill``) the others within reach.
+    """
+    roles, kinds, required = case.roles, case.kinds, case.required
+    orders = list(_orders(case))
+
+    if any(case.optional):
+        trial = _greedy(_Trial(case, way), orders[0], case.most)
+        if [len(rows) for rows in trial.rows] == case.most:
             whole = [Role(r.name, r.shape, r.required + r.optional) for r in roles]
-            return Attempt(_deal(whole, kinds, trial.rows, most), exact=True)
+            return Attempt(_deal(whole, kinds, trial.rows, case.most), exact=True)
 
     trials = []
     for order in orders:
-        trials.append(_greedy(_Trial(kinds, free, preference), order, required))
+        trials.append(_greedy(_Trial(case, way), order, required))
         if [len(rows) for rows in trials[-1].rows] == required:
             break
     else:
-        found = _search(kinds, free, required, preference)
+        found = _search(case, _Trial(case, way))
         if found.counts is None:
             best = max(trials, key=lambda t: sum(len(rows) for rows in t.rows))
             return Attempt(_deal(roles, kinds, best.rows, required), found.exact)
-        trials.append(_covered(_Trial(kinds, free, preference), found.counts))
+        trials.append(_covered(_Trial(case, way), found.counts))
     trial = trials[-1]
-    _greedy(trial, orders[0], optional)
+    if spill:
+        trial.area = None
+    _greedy(trial, orders[0], case.optional)
     return Attempt(_deal(roles, kinds, trial.rows, required), exact=True)
 
 
@@ -150,9 +249,9 @@ def _ports(shape: PodShape) -> set[_Port]:
 
 def _kinds(
     session: Session, view: Snapshot, roles: Sequence[Role], ports: Sequence[_Port]
-) -> list[_Kind]:
-    kinds: dict[tuple[bytes, bytes, bytes], _Kind] = {}
-    by_shape: dict[PodShape, _Kind] = {}
+) -> list[Kind]:
+    kinds: dict[tuple[bytes, bytes, bytes], Kind] = {}
+    by_shape: dict[PodShape, Kind] = {}
     for index, role in enumerate(roles):
         known = by_shape.get(role.shape)
         if known is None:
@@ -162,25 +261,24 @@ def _kinds(
             )
             allowed = session.feasible(view, role.shape)
             score = session.score(view, role.shape)
+            devices = max((n for name, n in role.shape.requests if "/" in name), default=0)
             key = (request.tobytes(), allowed.tobytes(), score.tobytes())
-            known = kinds.setdefault(key, _Kind([], request, allowed, score))
+            known = kinds.setdefault(key, Kind([], request, allowed, score, devices))
             by_shape[role.shape] = known
         known.roles.append(index)
     return list(kinds.values())
 
 
-def _orders(
-    kinds: Sequence[_Kind], free: Int64s, required: Sequence[int], preference: Preference
-) -> Iterator[list[int]]:
+def _orders(case: Case) -> Iterator[list[int]]:
     """Largest share first; then, for several kinds, the one with the least room to spare first."""
-    everything = range(len(kinds))
-    by_share = sorted(everything, key=lambda k: (-preference.share(kinds[k].request), k))
+    kinds, everything = case.kinds, range(len(case.kinds))
+    by_share = sorted(everything, key=lambda k: (-case.preference.share(kinds[k].request), k))
     yield by_share
     if len(kinds) > 1:
         spare = []
-        for kind, want in zip(kinds, required, strict=True):
-            capacity = np.zeros(len(free), dtype=np.int64)
-            kernels.copies(free, kind.request, kind.allowed, max(want, 1), capacity)
+        for kind, want in zip(kinds, case.required, strict=True):
+            capacity = np.zeros(len(case.free), dtype=np.int64)
+            kernels.copies(case.free, kind.request, kind.allowed, max(want, 1), capacity)
             spare.append(int(capacity.sum()) - want)
         by_room = sorted(everything, key=lambda k: (spare[k], k))
         if by_room != by_share:
@@ -194,17 +292,15 @@ def _greedy(trial: _Trial, order: Sequence[int], want: Sequence[int]) -> _Trial:
     return trial
 
 
-def _search(
-    kinds: Sequence[_Kind], free: Int64s, required: Sequence[int], preference: Preference
-) -> search.Cover:
-    if len(kinds) == 1:
-        return search.Cover(None, exact=True)
-    by_name = np.argsort(preference.names)
+def _search(case: Case, trial: _Trial) -> search.Cover:
+    if len(case.kinds) == 1 or trial.way.quick:
+        return search.Cover(None, exact=len(case.kinds) == 1)
+    by_name = np.argsort(case.preference.names)
     found = search.cover(
-        free[by_name],
-        np.array([kind.allowed[by_name] for kind in kinds]),
-        np.array([kind.request for kind in kinds]),
-        required,
+        case.free[by_name],
+        np.array([trial.allowed(kind)[by_name] for kind in case.kinds]),
+        np.array([kind.request for kind in case.kinds]),
+        case.required,
     )
     if found.counts is None:
         return found
@@ -224,7 +320,7 @@ def _covered(trial: _Trial, counts: Int64s) -> _Trial:
 
 def _deal(
     roles: Sequence[Role],
-    kinds: Sequence[_Kind],
+    kinds: Sequence[Kind],
     rows_by_kind: Sequence[Sequence[int]],
     required: Sequence[int],
 ) -> list[list[int]]:

@@ -21,6 +21,7 @@ from extender.core.pods import PodTable
 from extender.core.resources import render
 from extender.core.shape import PodShape, shape_of
 from extender.core.storage import Storage
+from extender.core.topology.domains import Level
 
 #: Phases in which a pod takes nothing of its node any more.
 TERMINAL = ("Succeeded", "Failed")
@@ -36,8 +37,9 @@ class Reservation(Struct, frozen=True):
 class Cluster:
     """Nodes, the pods bound to them, reservations, and what volumes and namespaces say."""
 
-    def __init__(self) -> None:
-        self.nodes = NodeTable()
+    def __init__(self, levels: Sequence[Level] = ()) -> None:
+        """``levels`` of the network, widest first."""
+        self.nodes = NodeTable(levels)
         self.occupancy = Occupancy()
         #: Pods that are being deleted: they still take resources, but spread ignores them.
         self.leaving = Occupancy()

@@ -23,6 +23,7 @@ from extender.core.framework import GroupFacts, Replica
 from extender.core.identity import GroupKey, Membership
 from extender.core.objects import Condition
 from extender.core.reasons import Refusal
+from extender.core.topology.limits import Wish
 
 if TYPE_CHECKING:
     from extender.core.shape import PodShape
@@ -118,6 +119,8 @@ class Gang:
     min_member: int = 1
     min_task_member: dict[str, int] = field(default_factory=dict)
     min_resources: dict[str, str | int | float] = field(default_factory=dict)
+    #: How near its members should be, as its record says.
+    near: tuple[Wish, ...] = ()
     queue: str = ""
     priority_class: str = ""
     #: The value of its class, or its record's own; None: the highest of its members'.

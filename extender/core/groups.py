@@ -13,6 +13,7 @@ from extender.core.reasons import Code, Refusal, refuse
 from extender.core.resources import CPU
 from extender.core.state import State
 from extender.core.times import seconds
+from extender.core.topology.limits import Wish
 
 TIMEOUT_ANNOTATION = f"{MUSTER_GROUP}/schedule-timeout-seconds"
 #: "delete" lets Muster delete the group's bare pods when an attempt is rolled back.
@@ -120,12 +121,19 @@ def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
 def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:
     gang.min_task_member = {}
     gang.min_resources = {}
+    gang.near = ()
     gang.own_priority = None
     if isinstance(group, o.NativeGroup):
         policy = group.spec.scheduling_policy
         gang.priority_class = group.spec.priority_class_name
         gang.own_priority = group.spec.priority or 0
         least = policy.gang.min_count if policy.gang else 1
+        constraints = group.spec.scheduling_constraints.topology
+        gang.near = tuple(
+            Wish(True, f"spec.schedulingConstraints.topology[{at}].key", label=each.key)
+            for at, each in enumerate(constraints)
+            if each.key
+        )
         return _set_min(gang, "spec.schedulingPolicy.gang.minCount", least)
     for name, quantity in sorted(group.spec.min_resources.items()):
         try:
@@ -141,8 +149,31 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
             if not 0 <= least <= COUNT_LIMIT:
                 gang.min_task_member = {}
                 return _not_allowed(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
+        if (refusal := _read_network(gang, group.spec.network_topology)) is not None:
+            return refusal
     minimum = group.spec.min_member
     return _set_min(gang, "spec.minMember", 1 if minimum is None else minimum)
+
+
+def _read_network(gang: Gang, network: o.NetworkTopology | None) -> Refusal | None:
+    """Volcano's networkTopology. Without a tier there is nothing to keep to: near is better anyway."""
+    if network is None:
+        return None
+    if network.mode not in ("", "hard", "soft"):
+        return _not_allowed("spec.networkTopology.mode", network.mode, "hard or soft")
+    hard, tier, name = (
+        network.mode != "soft",
+        network.highest_tier_allowed,
+        network.highest_tier_name,
+    )
+    if tier is not None and name:
+        field = "spec.networkTopology.highestTierName"
+        return _not_allowed(field, name, "either it or highestTierAllowed")
+    if tier is not None:
+        gang.near = (Wish(hard, "spec.networkTopology.highestTierAllowed", tier=tier),)
+    elif name:
+        gang.near = (Wish(hard, "spec.networkTopology.highestTierName", tier_name=name),)
+    return None
 
 
 def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:

@@ -6,7 +6,7 @@ come from one counter, so that no two states of a row ever share one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,7 @@ from extender.core.errors import QuantityError
 from extender.core.framework import BoolArray
 from extender.core.objects import Node, Resources, Taint
 from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
+from extender.core.topology.domains import Domains, DomainTable, Level
 
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.int32]
@@ -51,6 +52,8 @@ class NodeView:
         self.alive: BoolArray = table.alive[:rows].copy()
         self.unschedulable: BoolArray = table.unschedulable[:rows].copy()
         self.row_of: Mapping[str, int] = dict(table.row_of)
+        #: The racks, blocks and cliques that the rows are in.
+        self.domains: Domains = table.domains.freeze(rows)
         self._labels = tuple(table.labels)
         self._taints = tuple(table.taints)
         self._columns: dict[str, Column] = {}
@@ -83,9 +86,10 @@ class NodeView:
 class NodeTable:
     """The rows. ``allocatable``, ``used`` and ``reserved`` are (capacity, resources) arrays."""
 
-    def __init__(self) -> None:
+    def __init__(self, levels: Sequence[Level] = ()) -> None:
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
+        self.domains = DomainTable(levels)
         self.labels: list[Mapping[str, str]] = []
         self.taints: list[tuple[Taint, ...]] = []
         self.columns: dict[str, int] = {name: i for i, name in enumerate(BASE_RESOURCES)}
@@ -120,6 +124,7 @@ class NodeTable:
             return False
         self._sources[row] = source
         self.labels[row] = labels
+        self.domains.put(row, labels)
         self.taints[row] = taints
         self.unschedulable[row] = unschedulable
         self.alive[row] = True
@@ -136,6 +141,7 @@ class NodeTable:
             return None
         self.names[row] = ""
         self.labels[row] = {}
+        self.domains.put(row, {})
         self.taints[row] = ()
         self._sources[row] = ()
         self.alive[row] = self.unschedulable[row] = False

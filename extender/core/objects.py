@@ -392,6 +392,14 @@ class GroupStatus(ApiStruct):
     failed: int = 0
 
 
+class NetworkTopology(ApiStruct):
+    """scheduling.volcano.sh/v1beta1 NetworkTopologySpec; at most one of the two tiers."""
+
+    mode: str = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
 class VolcanoGroupSpec(ApiStruct):
     """scheduling.volcano.sh/v1beta1 PodGroupSpec."""
 
@@ -400,6 +408,7 @@ class VolcanoGroupSpec(ApiStruct):
     queue: str = "default"
     priority_class_name: str = ""
     min_resources: Resources = {}
+    network_topology: NetworkTopology | None = None
 
 
 class VolcanoGroup(ApiStruct):
@@ -439,10 +448,23 @@ class NativePolicy(ApiStruct):
     basic: dict[str, Any] | None = None
 
 
+class TopologyConstraint(ApiStruct):
+    """scheduling.k8s.io/v1beta1 TopologyConstraint: all pods in one domain of a node label."""
+
+    key: str = ""
+
+
+class NativeConstraints(ApiStruct):
+    """scheduling.k8s.io/v1beta1 PodGroupSchedulingConstraints."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
 class NativeGroupSpec(ApiStruct):
     """scheduling.k8s.io/v1beta1 PodGroupSpec."""
 
     scheduling_policy: NativePolicy = NativePolicy()
+    scheduling_constraints: NativeConstraints = NativeConstraints()
     priority_class_name: str = ""
     priority: int | None = None
 

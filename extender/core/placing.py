@@ -22,6 +22,7 @@ from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
 from extender.core.state import State
+from extender.core.topology.limits import limit_of
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ def _signature(gang: Gang, ask: Ask) -> object:
         return gang.key
     asks = Counter((m.task, m.shape, m.name in ask.required) for m in ask.loose)
     minimum = tuple(sorted((k, str(v)) for k, v in gang.min_resources.items()))
-    return (frozenset(asks.items()), minimum)
+    return (frozenset(asks.items()), minimum, gang.near)
 
 
 def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusal | None:
@@ -297,7 +298,11 @@ def _search(
         roles.append(Role(task, shape, must, len(members) - must))
     rows = (s.cluster.row_of(m.node) for m in gang.members.values() if m.node)
     peers = sorted({row for row in rows if row is not None} | set(near or ()))
-    found = plan(s.session, view, roles, peers=peers)
+    wishes = dict.fromkeys([*gang.near, *(wish for role in roles for wish in role.shape.near)])
+    limit = limit_of(list(wishes), view.view.domains, s.rules.levels)
+    if isinstance(limit, Refusal):
+        return limit
+    found = plan(s.session, view, roles, peers=peers, limit=limit)
     if isinstance(found, Refusal):
         return found
     return [

@@ -9,10 +9,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from extender.core import bulk, stepwise
-from extender.core.bulk import Attempt, Role
+from extender.core import bulk, nearest, stepwise
+from extender.core.bulk import Attempt, Role, Way
+from extender.core.framework import BoolArray
+from extender.core.nearest import Found, ask_of, in_order
 from extender.core.preference import Preference
 from extender.core.reasons import Code, Reason, Refusal, refuse
+from extender.core.stepwise import BUDGET
+from extender.core.topology.domains import HOST
+from extender.core.topology.limits import Limit
 
 if TYPE_CHECKING:
     from extender.core.session import Session
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["OF_ROOM", "Placement", "Role", "plan"]
 
 #: Headlines that another node may end: cluster autoscalers should see such pods.
-OF_ROOM = frozenset({Code.NO_ROOM, Code.NEVER_FITS, Code.NO_NODE_ADMITS})
+OF_ROOM = frozenset({Code.NO_ROOM, Code.NEVER_FITS, Code.NO_NODE_ADMITS, Code.TOO_FAR})
 #: Refusals by what is asked and what runs. Others are by what a node is: an empty one is no better.
 _OF_USE = frozenset(
     {
@@ -47,40 +52,96 @@ class Placement(Struct, frozen=True, eq=False):
 
 
 def plan(
-    session: Session, snapshot: Snapshot, roles: Sequence[Role], *, peers: Iterable[int] = ()
+    session: Session,
+    snapshot: Snapshot,
+    roles: Sequence[Role],
+    *,
+    peers: Iterable[int] = (),
+    limit: Limit | None = None,
 ) -> Placement | Refusal:
     """Place every required member of every role, or say why that is not possible now.
 
-    ``peers`` are the rows of members that are bound already: the rest goes near them. A predicate
+    ``peers`` are the rows of members that are bound already: the rest goes near them. ``limit``:
+    how far apart in the network all of them may be. A predicate
     of a third party is asked once per role before anything is placed, unless the snapshot says
     that the members interact. ``snapshot`` is left as it was found.
 
     Roles of one kind, and roles that do not interact within the budget of
     :mod:`extender.core.search`, are decided exactly: a refusal means there is no placement.
     """
-    attempt = _attempt(session, snapshot, roles, peers)
+    found = _found(session, snapshot, roles, list(peers), limit)
+    attempt = found.attempt
     if attempt.missing(roles):
+        if found.reach is not None and limit is not None:
+            return _too_far(session, snapshot, roles, found, limit)
         return _refusal(session, snapshot, roles, attempt)
     return Placement([np.array(rows, dtype=np.int32) for rows in attempt.rows])
 
 
-def _attempt(
-    session: Session, view: Snapshot, roles: Sequence[Role], peers: Iterable[int]
-) -> Attempt:
+def _found(
+    session: Session,
+    view: Snapshot,
+    roles: Sequence[Role],
+    peers: Sequence[int],
+    limit: Limit | None = None,
+) -> Found:
     for role in roles:
         view.request_vector(role.shape)  # a resource that is new to the view gets its column
     preference = Preference(view, peers)
     asked = [role.shape for role in roles if role.required + role.optional]
+    domains = view.view.domains
     if any(view.interacts(shape) for shape in asked) and not bulk.covers(asked):
-        return stepwise.plan(session, view, roles, preference)
-    return bulk.plan(session, view, roles, preference)
+        if not domains.levels and limit is None:
+            return Found(stepwise.plan(session, view, roles, preference))
+
+        def step(way: Way) -> Attempt:
+            within = view.within(way.everywhere(view.rows))
+            return stepwise.plan(session, within, roles, preference, 0 if way.quick else BUDGET)
+
+        allowed = [view.feasible_static(role.shape) for role in roles]
+        ask = ask_of(view, roles, allowed, preference.names, step)
+        return nearest.plan(ask, domains, peers, limit)
+    case = bulk.case_of(session, view, roles, preference)
+    if not domains.levels and limit is None:
+        return Found(bulk.solve(case, Way()))
+    allowed = [case.kind_of(role).allowed for role in range(len(roles))]
+    ask = ask_of(view, roles, allowed, preference.names, lambda way: bulk.solve(case, way))
+    found = nearest.plan(ask, domains, peers, limit)
+    rows = [in_order(domains, each) for each in found.attempt.rows]
+    return Found(Attempt(rows, found.attempt.exact), found.reach)
+
+
+def _too_far(
+    session: Session, view: Snapshot, roles: Sequence[Role], found: Found, limit: Limit
+) -> Refusal:
+    """What the best domain lacks; that of the whole cluster, where this would not do either."""
+    anywhere = _found(session, view, roles, (), None).attempt
+    if anywhere.missing(roles):
+        return _refusal(session, view, roles, anywhere)
+    assert found.reach is not None
+    want = sum(role.required for role in roles)
+    placed = want - found.attempt.missing(roles)
+    level, best = _named(view, found.reach, limit.bound)
+    if not best:
+        return refuse(Code.NO_DOMAIN, level=level)
+    within = view.within(found.reach)
+    short = found.attempt.short(roles)
+    rest = [*_room(session, within, short), *session.explain(within, short.shape)]
+    return refuse(Code.TOO_FAR, rest, level=level, want=want, best=best, placed=placed)
+
+
+def _named(view: Snapshot, reach: BoolArray, level: int) -> tuple[str, str]:
+    """The label of a level, and the name of the domain that ``reach`` is; "" if it is empty."""
+    domains, rows = view.view.domains, np.flatnonzero(reach)
+    if level == len(domains.levels):
+        return HOST, view.names[rows[0]] if len(rows) else ""
+    label = domains.levels[level].label
+    return label, domains.names[level][domains.ids[level][rows[0]]] if len(rows) else ""
 
 
 def _refusal(session: Session, view: Snapshot, roles: Sequence[Role], attempt: Attempt) -> Refusal:
     want = sum(role.required for role in roles)
-    short = next(
-        role for role, rows in zip(roles, attempt.rows, strict=True) if len(rows) < role.required
-    )
+    short = attempt.short(roles)
     placed = want - attempt.missing(roles)
     if not view.alive.any():
         return refuse(Code.NO_ROOM, [Reason.of(Code.NO_NODES)], placed=placed, want=want)
@@ -99,7 +160,7 @@ def _placed_if_empty(session: Session, view: Snapshot, roles: Sequence[Role]) ->
         # These may depend on pods that run: emptying the nodes is no best case.
         return None
     musts = [Role(role.name, role.shape, role.required) for role in roles]
-    attempt = _attempt(session, view.emptied(), musts, ())
+    attempt = _found(session, view.emptied(), musts, ()).attempt
     missing = attempt.missing(musts)
     return sum(role.required for role in roles) - missing if missing and attempt.exact else None
 

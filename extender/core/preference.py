@@ -3,9 +3,9 @@
 1. Rows where members are already, or are planned: near costs nothing.
 2. Fewest rows: the one that takes most of what is left, up to all of it.
 3. A row in use before an idle one, so that no idle node is broken for what fits on a used one.
-4. The plugins' score, then the tightest row, then the name.
+4. The plugins' score, then the tightest row, then one of the fullest rack, then the name.
 
-The place for topology: what is near is a yes or no here, and will become a distance.
+Which domains of the network they are taken from is decided before (:mod:`extender.core.nearest`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.core.framework import BoolArray, FloatArray
+from extender.core.topology.domains import Domains
+from extender.core.topology.spread import crowding
 
 if TYPE_CHECKING:
     from extender.core.snapshot import Snapshot
@@ -31,6 +33,7 @@ class Preference:
         self.allocatable: Int64s = view.allocatable
         self.totals: FloatArray = view.allocatable[view.alive].sum(axis=0, dtype=np.float64)
         self.names: Int64s = _ranks(view)
+        self.domains: Domains = view.view.domains
         self.near: BoolArray = np.zeros(view.rows, dtype=np.bool_)
         self.near[list(near)] = True
 
@@ -38,7 +41,7 @@ class Preference:
         """The same order with other near rows."""
         copy = object.__new__(Preference)
         copy.allocatable, copy.totals, copy.names = self.allocatable, self.totals, self.names
-        copy.near = near.copy()
+        copy.domains, copy.near = self.domains, near.copy()
         return copy
 
     def with_ones(self, columns: int) -> Preference:
@@ -67,7 +70,8 @@ class Preference:
         size, points, names = capacity[rows], -score[rows], self.names[rows]
         order = rows[np.lexsort((names, points, idle, -size, ~self.near[rows]))]
         last = np.zeros(len(capacity), dtype=np.int64)
-        last[rows[np.lexsort((names, size, points, idle))]] = np.arange(len(rows))
+        crowds = crowding(self.domains, capacity, rows)
+        last[rows[np.lexsort((names, *crowds, size, points, idle))]] = np.arange(len(rows))
         return order.astype(np.int64), int(self.near[rows].sum()), last
 
     def best(

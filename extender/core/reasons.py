@@ -40,6 +40,9 @@ class Code(StrEnum):
     NEVER_FITS = "NeverFits"
     NO_NODE_ADMITS = "NoNodeAdmits"
     NO_NODES = "NoNodes"
+    TOO_FAR = "NotEnoughRoomTogether"
+    NO_DOMAIN = "NoTopologyDomain"
+    UNKNOWN_LEVEL = "UnknownTopologyLevel"
     MIN_RESOURCES = "MinResourcesNotFree"
     BEHIND = "PlannedBehind"
     NO_GROUP = "PodGroupMissing"
@@ -88,6 +91,9 @@ _TEXT: dict[Code, str] = {
     Code.NEVER_FITS: "{placed} of {want} pods would fit even if every node were empty",
     Code.NO_NODE_ADMITS: "{placed} of {want} pods fit, and no node admits the rest",
     Code.NO_NODES: "the cluster has no nodes",
+    Code.TOO_FAR: "no {level} has room for {want} pods together; {best} has room for {placed}",
+    Code.NO_DOMAIN: "no node has the label {level}",
+    Code.UNKNOWN_LEVEL: "{field}: {value} is no level of this cluster's network; allowed: {allowed}",
     Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
     Code.BEHIND: "fits, but {other} goes first",
     Code.NO_GROUP: "PodGroup {name} does not exist",

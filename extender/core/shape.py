@@ -5,6 +5,7 @@ Replicas of a role share a shape, so that what is computed for one is computed o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extender.core.errors import InvalidObject
@@ -31,6 +32,7 @@ from extender.core.selectors import (
     check_operators,
     ordered,
 )
+from extender.core.topology.limits import Wish
 
 #: Labels that number the replicas of one template. They are no part of a shape, so a selector
 #: that singles out one replica by such a label is not modelled.
@@ -44,6 +46,10 @@ INDEX_LABELS = frozenset(
         "volcano.sh/task-index",
     }
 )
+
+#: Kueue's annotations of a pod template: the label of a level (KEP-2724).
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 #: The node field that matchFields can name.
 NAME_FIELD = "metadata.name"
@@ -113,6 +119,8 @@ class PodShape:
     anti_affinity: tuple[PodTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
     claims: tuple[str, ...] = ()
+    #: How near the members of its gang should be, as the pod says (Kueue's annotations).
+    near: tuple[Wish, ...] = ()
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
@@ -121,6 +129,7 @@ class PodShape:
             self.namespace, self.labels, self.requests, self.priority, self.node_name,
             self.node_selector, self.node_affinity, self.preferred_nodes, self.tolerations,
             self.host_ports, self.affinity, self.anti_affinity, self.spread, self.claims,
+            self.near,
         )  # fmt: skip
         object.__setattr__(self, "_hash", hash(values))
 
@@ -162,7 +171,17 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         anti_affinity=_terms(apart, namespace, labels, "podAntiAffinity"),
         spread=_spreads(spec.topology_spread_constraints, labels),
         claims=_claims(spec),
+        near=_near(meta.annotations),
     )
+
+
+def _near(annotations: Mapping[str, str]) -> tuple[Wish, ...]:
+    """Kueue's podset annotations (KEP-2724); unconstrained asks for nothing that is not done."""
+    wishes = []
+    for key, hard in ((REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
+        if key in annotations:
+            wishes.append(Wish(hard, f"metadata.annotations[{key}]", label=annotations[key]))
+    return tuple(wishes)
 
 
 def pinned_node(spec: PodSpec) -> str | None:

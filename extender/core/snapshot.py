@@ -75,6 +75,19 @@ class Snapshot:
         empty.clear()
         return empty
 
+    def within(self, rows: BoolArray) -> Snapshot:
+        """The same with those rows alone. What is placed on it must be rolled back on it."""
+        part = copy(self)
+        part.keep(rows)
+        return part
+
+    def keep(self, rows: BoolArray) -> None:
+        """Leave all other rows out."""
+        self.alive = self.alive & rows
+        self.banned = {shape: dict(banned) for shape, banned in self.banned.items()}
+        self.resources = dict(self.resources)
+        self._static, self._trackers, self._journal = {}, {}, list(self._journal)
+
     def clear(self) -> None:
         """Take every pod and reservation off; what was placed before can not be rolled back."""
         self.free = self.allocatable.copy()

@@ -27,6 +27,7 @@ from extender.core.reasons import Code, Refusal
 from extender.core.record import PlanRecord
 from extender.core.session import Session
 from extender.core.shape import PodShape
+from extender.core.topology.domains import Level
 
 #: What follows a command's result: called with the result and the time it is applied at.
 Then = Callable[[Done, float], None]
@@ -61,6 +62,8 @@ class Rules(Struct, frozen=True):
     evidence_seconds: float = 300.0
     retry_seconds: float = 1.0
     retry_seconds_max: float = 30.0
+    #: Levels of the network, widest first.
+    levels: tuple[Level, ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,6 +89,8 @@ class Job:
     admitted: dict[tuple[str, str], Pod | Refusal] = field(default_factory=dict)
     #: When a refused role is asked about again.
     recheck: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: Spec of its HorizontalPodAutoscaler as it was last written, {} for none; None: not known.
+    autoscaler: Manifest | None = None
     wake_at: float | None = None
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0
@@ -143,7 +148,7 @@ class State:
         self.rules = rules
         self.session = session
         self.kinds = dict(kinds)
-        self.cluster = Cluster()
+        self.cluster = Cluster(rules.levels)
         self.evidence = Evidence(rules.evidence_seconds_first, rules.evidence_seconds)
         self.gangs: dict[GroupKey, Gang] = {}
         #: (namespace, pod name) → its gang and slot.

@@ -1,0 +1,92 @@
+"""What the owner of a gang asks for in the network, and what that is here.
+
+Volcano's tiers count levels from the nearest, 1, up; 0 is one node. Only levels that a node is known
+at count (the configuration names those of many clouds), so a tier that a cluster does not have is
+known as a mistake only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from extender.core.reasons import Code, Refusal, refuse
+from extender.core.topology.domains import HOST, Domains, Level
+
+
+class Wish(Struct, frozen=True):
+    """How near members should be to each other, as one object says it: by label, tier or name."""
+
+    #: Nothing is placed elsewhere; else it is what is tried first.
+    hard: bool
+    #: Where it is said, for messages.
+    field: str
+    label: str = ""
+    tier: int | None = None
+    tier_name: str = ""
+
+    @property
+    def value(self) -> str:
+        """What it says."""
+        return self.label or self.tier_name or str(self.tier)
+
+
+class Limit(Struct, frozen=True):
+    """How far apart a gang may be. Both are indices of Domains.levels, whose number stands for one
+    node, and -1 for the whole cluster.
+    """
+
+    #: All of it is in one domain of this level.
+    bound: int = -1
+    #: Domains of this level, and nearer, are tried first.
+    prefer: int = -1
+
+
+def limit_of(
+    wishes: Sequence[Wish], domains: Domains, configured: Sequence[Level]
+) -> Limit | Refusal | None:
+    """The nearest of what is asked; None for nothing. A soft wish for what is not there is moot."""
+    bound = prefer = -1
+    for wish in wishes:
+        level = _level(wish, domains)
+        if level is not None and wish.hard:
+            bound = max(bound, level)
+        elif level is not None:
+            prefer = max(prefer, level)
+        elif wish.hard:
+            return _unknown(wish, domains, configured)
+    return Limit(bound, prefer) if bound >= 0 or prefer >= 0 else None
+
+
+def _level(wish: Wish, domains: Domains) -> int | None:
+    count = len(domains.levels)
+    if wish.tier is not None:
+        # The tier above all others is the whole cluster, where there are others.
+        return count - wish.tier if 0 <= wish.tier <= count + bool(count) else None
+    if wish.label == HOST:
+        return count
+    for at, level in enumerate(domains.levels):
+        if _is(level, wish):
+            return at
+    return None
+
+
+def _is(level: Level, wish: Wish) -> bool:
+    if wish.label:
+        return level.label == wish.label
+    return bool(wish.tier_name) and wish.tier_name in (level.name, level.label)
+
+
+def _unknown(wish: Wish, domains: Domains, configured: Sequence[Level]) -> Refusal:
+    named = next((x for x in configured if wish.tier is None and _is(x, wish)), None)
+    if named is not None:
+        return refuse(Code.NO_DOMAIN, level=named.label)
+    levels = domains.levels
+    if wish.tier is not None:
+        allowed = f"0 (one node) to {len(levels) + bool(levels)}" if levels else "0 (one node)"
+    elif wish.label:
+        allowed = ", ".join([*(level.label for level in levels), HOST])
+    else:
+        allowed = ", ".join(level.name or level.label for level in levels) or "none"
+    return refuse(Code.UNKNOWN_LEVEL, field=wish.field, value=wish.value, allowed=allowed)
