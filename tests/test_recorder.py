@@ -247,6 +247,27 @@ def test_a_slow_disk_costs_a_gap_that_the_log_says(
     assert f"{header.lost.turns} turns before it are lost" in answer["said"]
 
 
+def test_a_disk_that_stays_full_costs_none_of_the_files_before(path: Path, record, disk: Disk) -> None:
+    recorder = record(Limits(older=2))
+    m = Machine()
+    do.nodes(m, 8)
+    m.rest()
+    disk.takes(recorder)
+    before = path.read_bytes()
+    disk.full = True
+    for number in range(5):
+        do.gang(m, f"lost-{number}", 2)
+        m.rest(module.RETRY_SECONDS * 2)
+        disk.takes(recorder)
+    assert [each.read_bytes() for each in parts(path) if each.exists()] == [before]
+    disk.full = False
+    m.now += module.RETRY_SECONDS
+    do.gang(m, "kept", 2)
+    m.rest(module.RETRY_SECONDS * 2)
+    recorder.close()
+    assert [each.read_bytes() == before for each in parts(path)] == [True, False]
+
+
 def test_a_full_disk_is_said_and_the_log_goes_on_when_there_is_room(
     path: Path, record, disk: Disk, metrics: Metrics, capsys
 ) -> None:

@@ -263,6 +263,9 @@ class Recorder:
                 _write(file, b"".join(b'{"told":' + each + b"}\n" for each in some))
         except OSError:
             file.close()
+            # A beginning of a beginning is worth nothing, and each further try would push one of
+            # the files before out.
+            self.path.unlink(missing_ok=True)
             raise
         self._file = file
 
