@@ -247,7 +247,9 @@ def test_a_slow_disk_costs_a_gap_that_the_log_says(
     assert f"{header.lost.turns} turns before it are lost" in answer["said"]
 
 
-def test_a_disk_that_stays_full_costs_none_of_the_files_before(path: Path, record, disk: Disk) -> None:
+def test_a_disk_that_stays_full_costs_none_of_the_files_before(
+    path: Path, record, disk: Disk
+) -> None:
     recorder = record(Limits(older=2))
     m = Machine()
     do.nodes(m, 8)
