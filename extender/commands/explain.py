@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
 
 HELP = "say why a gang waits, or where it is"
+DEFAULT_URL = "http://127.0.0.1:8900"
 #: Seconds that the service may take to answer.
 TIMEOUT = 10.0
 #: Of a refusal's text that is shown.
@@ -23,9 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "gang", nargs="?", metavar="NS/NAME", help="its PodGroup or job; without it, every gang"
     )
-    parser.add_argument(
-        "--url", default="http://127.0.0.1:8900", help="of the service (default: %(default)s)"
-    )
+    parser.add_argument("--url", default=DEFAULT_URL, help="of the service (default: %(default)s)")
     parser.add_argument("--ca", metavar="FILE", help="https: who signs the service's certificate")
     parser.add_argument("--cert", metavar="FILE", help="https: the client's certificate and key")
     parser.add_argument(
@@ -93,7 +92,7 @@ def _of_service(args: argparse.Namespace) -> int:
         say("explain", _refused(args, error))
         return NO
     except (OSError, HTTPException, ValueError) as error:  # ValueError: no JSON, no host's name
-        say("explain", f"{args.url}: no answer: {getattr(error, 'reason', error)}")
+        say("explain", f"{args.url}: no answer: {_silent(args, error)}")
         return NO
     if args.json:
         answer(found if args.gang is not None else {"gangs": found})
@@ -165,10 +164,28 @@ def _refused(args: argparse.Namespace, error: HTTPError) -> str:
     if error.code in (401, 403, 503):
         # Who may read is said in the page's own words.
         said = error.read(_SAID_BYTES).decode(errors="replace").strip()
-        return f"{args.url}: HTTP {error.code}: {said}"
+        hint = " (--token-file)" if error.code == 401 and not args.token else ""
+        return f"{args.url}: HTTP {error.code}: {said}{hint}"
     if error.code == 404 and args.gang is not None:
         return f"no gang {args.gang}: no PodGroup, job or pod of that name"
     return f"{args.url}: HTTP {error.code}: is that Muster?"
+
+
+def _silent(args: argparse.Namespace, error: Exception) -> str:
+    """Why there is no answer, with the option that is most likely missing."""
+    from ssl import SSLCertVerificationError
+
+    cause = getattr(error, "reason", None) or error
+    hint = ""
+    if isinstance(cause, SSLCertVerificationError):
+        hint = " (--ca: who signed it?)"
+    elif isinstance(cause, ConnectionRefusedError):
+        hint = " (in a cluster: --url, docs/security.md)" if args.url == DEFAULT_URL else ""
+    elif isinstance(cause, ConnectionError) and args.url.startswith("http:"):
+        hint = " (is it https there?)"
+    elif isinstance(cause, ConnectionError) and not args.cert:
+        hint = " (does it ask for a certificate? --cert)"
+    return f"{cause}{hint}"
 
 
 def _standing_by(state: dict[str, Any]) -> str:
