@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.error import URLError
 
 import pytest
 import structlog
@@ -112,6 +114,16 @@ def test_the_version_is_the_project_s(capsys):
     assert ended.value.code == 0
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert capsys.readouterr().out == f"muster {project['version']}\n"
+
+
+def test_a_reader_that_goes_away_is_no_fault():
+    """`muster explain | head`: no traceback, not even of what is still buffered at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "extender.cli", "check", "config/muster.yaml"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 # serve
@@ -357,6 +369,28 @@ def test_explain_of_a_standby_says_what_it_knows_and_who_leads(service_that_says
 def test_explain_answers_no_where_nothing_listens(capsys):
     assert cli.main(["explain", "--url", f"http://127.0.0.1:{free_port()}"]) == 1
     assert "no answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "scheme", "error", "hint"),
+    [
+        ("--url", "http", ConnectionResetError("gone"), "gone (is it https there?)"),
+        ("--url", "https", ConnectionResetError("gone"), "gone (does it ask for a certificate?"),
+        ("--url", "http", ConnectionRefusedError("refused"), "refused\n"),
+        ("--url", "https", ssl.SSLCertVerificationError(1, "who?"), "who? (--ca: who signed it?)"),
+        ("", "", URLError(ConnectionRefusedError("refused")), "(in a cluster: --url, docs/sec"),
+        ("--url", "https", ssl.SSLError(1, "alert"), "alert\n"),
+    ],
+)
+def test_no_answer_names_the_option_that_is_most_likely_missing(
+    option, scheme, error, hint, monkeypatch, capsys
+):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("urllib.request.urlopen", fail)
+    assert cli.main(["explain", *([option, f"{scheme}://muster:1"] if option else [])]) == 1
+    assert hint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a b", "é", "a?b", "a\n", "..%2f"])
