@@ -96,8 +96,8 @@ def test_a_job_stays_with_itself_and_not_with_the_one_that_was_asked_about() -> 
     job(m, "a", affinity=together())
     m.flush()
     job(m, "b", affinity=together())
-    m.rest()
-    m.finish()
+    m.flush()
+    assert len(m.bound()) == 4
     assert {frozenset(places(do.of(m, name))) for name in "ab"} == {
         frozenset({"n-x"}),
         frozenset({"n-y"}),
