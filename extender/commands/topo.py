@@ -36,9 +36,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from extender.core.errors import MusterError
     from extender.core.topology import read
+    from extender.core.topology.products import named
 
     try:
         reading = read(_text(args.file), args.product)
+        if args.product and named(args.product) is None:
+            say(
+                "topo",
+                f"--product: {args.product!r} is not known; speeds are guessed from the links",
+            )
         if args.what == "parse":
             return _parse(args, reading)
         from extender.core.topology.bandwidth import model_of

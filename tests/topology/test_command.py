@@ -91,6 +91,15 @@ def test_place_for_people(capsys, file: str) -> None:
     ]
 
 
+def test_a_product_that_is_not_known_is_said(capsys, file: str) -> None:
+    code, _, err = ran(capsys, "show", file, "--product", "FOO 1")
+    assert code == 0
+    assert (
+        "muster topo: --product: 'FOO 1' is not known; speeds are guessed from the links\n" in err
+    )
+    assert "--product" not in ran(capsys, "show", file, "--product", "Tesla V100")[2]
+
+
 def test_a_product_sets_the_speed(capsys, file: str) -> None:
     _, out, _ = ran(capsys, "place", file, "--gpus", "4", "--product", "NVIDIA-H100", "--json")
     assert json.loads(out)["bandwidth_gbs"] == 82.4

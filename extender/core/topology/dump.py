@@ -80,7 +80,9 @@ def read_dump(text: str, product: str = "") -> Reading:
     first = next((i for i, line in enumerate(lines) if _FIRST_ROW.match(line)), 0)
     start = _begin(lines, first)
     if start is None:
-        raise InvalidObject("dump", text.strip(), "the output of `nvidia-smi topo -m`")
+        raise InvalidObject(
+            "dump", text.strip(), "the output of `nvidia-smi topo -m` or `rocm-smi --showtopo`"
+        )
     header = "".join(lines[start:first])
     title = _TITLE.search(header)
     columns = _names(header[: title.start()] if title else header)
