@@ -42,7 +42,14 @@ DOMAINS: Final = frozenset(
 #: Environment that job kinds set, and values whose names begin so: what ranks were given is the
 #: point of a log.
 ENVIRONMENT: Final = frozenset(
-    {"MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE"}
+    {
+        "MASTER_ADDR", "MASTER_PORT", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE",
+        "TF_CONFIG",
+        "WORKER_ADDRS", "WORKER_PORT",
+        "COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID",
+        "PADDLE_JOB_ID", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM",
+        "POD_IP_DUMMY",
+    }  # fmt: skip
 )
 ENVIRONMENT_PREFIX: Final = "PET_"
 

@@ -145,16 +145,19 @@ def test_a_mark_tells_equal_from_different_and_nothing_without_the_key() -> None
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.kind)
 def test_the_environment_that_a_kind_sets_is_kept(kind: Any) -> None:
     """Ranks are what a log of a job is for: a kind that sets other names has to list them."""
-    box = {"name": "pytorch", "image": "i"}
-    role = {"replicas": 2, "template": {"spec": {"containers": [box]}}}
+    box = {"name": kind.facts.container, "image": "i"}
+    role = {"replicas": 1, "template": {"spec": {"containers": [box]}}}
     job = {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,
         "metadata": {"name": "j", "namespace": "d", "uid": "u"},
-        "spec": {"pytorchReplicaSpecs": {"Master": {**role, "replicas": 1}, "Worker": role}},
+        # Of a TFJob no two heads.
+        "spec": {kind.facts.specs_key: {r: role for r in kind.facts.roles if r != "Chief"}},
     }
-    pod = kind.pod(job, Replica("worker", 0, "j-worker-0"))
-    names = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
-    assert names
-    assert all(name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIX) for name in names)
-    assert REDACTOR.manifest(pod) == pod
+    job["spec"][kind.facts.specs_key]["Worker"] = {**role, "replicas": 2}
+    for name in (role.lower() for role in job["spec"][kind.facts.specs_key]):
+        pod = kind.pod(job, Replica(name, 0, f"j-{name}-0"))
+        names = [each["name"] for each in pod["spec"]["containers"][0]["env"]]
+        assert names
+        assert all(name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIX) for name in names)
+        assert REDACTOR.manifest(pod) == pod
