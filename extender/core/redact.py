@@ -49,8 +49,8 @@ ENVIRONMENT: Final = frozenset(
         "COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID",
         "PADDLE_JOB_ID", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM",
         "POD_IP_DUMMY",
-    }  # fmt: skip
-)
+    }
+)  # fmt: skip
 ENVIRONMENT_PREFIX: Final = "PET_"
 
 _SCALAR = (str, int, float, NoneType)
