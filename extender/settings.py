@@ -212,6 +212,20 @@ class Muster(_Section):
             )
         return self
 
+    def unguarded(self) -> str:
+        """Why `muster serve` does not open the verbs with this; "" where it does.
+
+        The defaults are a valid configuration, but who may bind pods has to be said by somebody.
+        """
+        if self.tls is None and "host" not in self.listen.model_fields_set:
+            return (
+                "muster.listen.host: is missing: without muster.tls every process that reaches the"
+                " port may bind pods, so a loopback address has to be named (127.0.0.1)"
+            )
+        if self.tls is not None and self.tls.client_ca_file is None:
+            return "muster.tls.clientCAFile: is missing: callers are told by their CA"
+        return ""
+
 
 class PluginOption(BaseModel):
     """One plugin of a tier: its name, its arguments, and ``enable<Function>: false`` switches."""

@@ -489,7 +489,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_each_scheduler_sample_agrees_with_its_muster_yaml(sample: Path, write: Write, capsys):
-    config = write("muster.yaml", {"muster": SECTIONS[sample.stem]})
+    section = {**SECTIONS[sample.stem], "listen": {"host": "127.0.0.1"}}
+    config = write("muster.yaml", {"muster": section})
     assert check(capsys, str(sample), config) == (0, 2, [])
 
 
@@ -544,11 +545,25 @@ def test_two_binders_are_refused_as_kube_scheduler_does(write: Write, capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("section", "problems"),
+    [
+        ({"listen": {"port": 8900}}, [": muster.listen.host: warning"]),
+        ({"tls": {"certFile": "a", "keyFile": "b"}}, [": muster.tls.clientCAFile: warning"]),
+        ({"tls": {"certFile": "a", "keyFile": "b", "clientCAFile": "c"}}, []),
+        ({"listen": {"host": "127.0.0.1"}}, []),
+    ],
+)
+def test_check_says_what_serve_would_refuse(section, problems, write: Write, capsys):
+    assert check(capsys, write("muster.yaml", {"muster": section})) == (0, 1, problems)
+
+
 def test_managed_resources_must_be_the_same_everywhere(write: Write, capsys):
     managed = [{"name": "nvidia.com/gpu"}]
     both = changed(filter={"managedResources": managed}, bind={"managedResources": managed})
     one = changed(filter={"managedResources": managed})
-    muster = write("muster.yaml", {"muster": {"managedResources": ["nvidia.com/gpu"]}})
+    section = {"managedResources": ["nvidia.com/gpu"], "listen": {"host": "127.0.0.1"}}
+    muster = write("muster.yaml", {"muster": section})
     name = "KubeSchedulerConfiguration"
     assert check(capsys, write("both.yaml", both), muster)[2] == [
         f"{name}: extenders[1].managedResources: error"

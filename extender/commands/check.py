@@ -86,6 +86,11 @@ def _problems(found: list[Document]) -> list[Problem]:
         result = _settings(document)
         if isinstance(result, Settings):
             settings = result
+            if why := result.muster.unguarded():
+                field, _, message = why.partition(": ")
+                problems.append(
+                    document.problem(field, f"{message}; `serve` refuses it", "warning")
+                )
         else:
             problems.append(result)
     muster = (settings or Settings()).muster

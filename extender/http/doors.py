@@ -80,12 +80,9 @@ def certificates(m: Muster) -> tuple[ServerTls | None, ServerTls | None]:
 
     Raises ConfigError where callers of the verbs would not be told apart.
     """
+    if why := m.unguarded():
+        raise ConfigError(why)
     if m.tls is None:
-        if "host" not in m.listen.model_fields_set:
-            raise ConfigError(
-                "muster.listen.host: is missing: without muster.tls every process that reaches the"
-                " port may bind pods, so a loopback address has to be named (127.0.0.1)"
-            )
         if not m.listen.loopback:
             _log.warning(
                 "plain HTTP beyond loopback, as listen.allowPlainHTTP says: whoever reaches the"
@@ -93,7 +90,6 @@ def certificates(m: Muster) -> tuple[ServerTls | None, ServerTls | None]:
                 host=m.listen.host,
             )
         return None, None
-    if m.tls.client_ca_file is None:
-        raise ConfigError("muster.tls.clientCAFile: is missing: callers are told by their CA")
+    assert m.tls.client_ca_file is not None
     cert, key = Path(m.tls.cert_file), Path(m.tls.key_file)
     return ServerTls(cert, key, Path(m.tls.client_ca_file)), ServerTls(cert, key, None)
