@@ -155,6 +155,8 @@ class JobStep(Struct, frozen=True):
     annotations: dict[str, str] | None = None
     #: The job does not say yet how its pods have ended: show those that are gone once more.
     keep_ends: bool = False
+    #: The HorizontalPodAutoscaler that the job should have: empty for none; None leaves it as it is.
+    autoscaler: Manifest | None = None
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 

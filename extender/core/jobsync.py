@@ -5,7 +5,7 @@ A kind is pure and compares (job, pods, services, now); this module keeps what i
 
 from __future__ import annotations
 
-from extender.core import admission, jobwrites
+from extender.core import admission, autoscaling, jobwrites
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
@@ -133,6 +133,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
         if step.group is not None:
             _name_taken(s, job, s.jobs[gang.job])
         return
+    autoscaling.keep(s, job, step.autoscaler)
     if step.group is not None:
         jobwrites.group(s, job, key, step.group)
         gang = s.gang(key)

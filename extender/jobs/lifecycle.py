@@ -66,6 +66,10 @@ class TrainingKind(ABC):
         """Whether the job as a whole runs: any whose success counts does."""
         return any(tallies[role.name].active for role in self._voices(job))
 
+    def autoscaler(self, job: TrainingJob) -> Manifest | None:
+        """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
+        return None
+
     def tolerates(self, job: TrainingJob, role: Role, tally: Tally) -> bool:
         """Whether the job goes on without the broken replicas of a role."""
         return False
@@ -183,6 +187,8 @@ class TrainingKind(ABC):
             status=_status(job, wanted_status, now),
             notices=(("Normal", reason, message),) if fresh else (),
             annotations=_remembered(parsed, roll),
+            # It would scale what has no pods.
+            autoscaler=None if self.autoscaler(parsed) is None else {},
         )
 
     def _alive(
@@ -244,6 +250,7 @@ class TrainingKind(ABC):
             notices=notices + _strangers(parsed, roll),
             wake_at=due,
             annotations=_remembered(parsed, roll),
+            autoscaler=self.autoscaler(parsed),
         )
 
     def _outcome(

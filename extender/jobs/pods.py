@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Final
 
-from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS
+from extender.core.api import AUTOSCALERS, MUSTER_GROUP, VOLCANO_GROUPS
 from extender.core.framework import Replica
 from extender.core.objects import Labels, Manifest
 from extender.jobs.history import RESTARTS, History
@@ -165,6 +165,26 @@ def group(job: TrainingJob, gone: Iterable[Replica], master: Role | None) -> Man
             "ownerReferences": owner(job),
         },
         "spec": spec,
+    }
+
+
+def autoscaler(job: TrainingJob, least: int, most: int, metrics: list[Manifest]) -> Manifest:
+    """The HorizontalPodAutoscaler (autoscaling/v2) of a job's workers, between these bounds."""
+    return {
+        "apiVersion": AUTOSCALERS.api_version,
+        "kind": AUTOSCALERS.kind,
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "labels": {LABEL + "job-name": job.name},
+            "ownerReferences": owner(job),
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": job.api_version, "kind": job.kind, "name": job.name},
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": metrics,
+        },
     }
 
 

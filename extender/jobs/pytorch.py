@@ -14,6 +14,7 @@ from extender.core.framework import Replica
 from extender.core.objects import Manifest
 from extender.core.quantity import count
 from extender.jobs import fields
+from extender.jobs import pods as objects
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import KindFacts, Role, TrainingJob
 from extender.jobs.pods import Env
@@ -56,6 +57,17 @@ class PyTorchJob(TrainingKind):
         if job.spec.get("elasticPolicy") and not job.role("master"):
             return tallies["worker"].succeeded > 0
         return super().succeeded(job, tallies)
+
+    def autoscaler(self, job: TrainingJob) -> Manifest | None:
+        """One where elasticPolicy names metrics; a job that is not elastic never had any."""
+        elastic = fields.mapping(job.spec, "elasticPolicy", "spec")
+        worker = job.role("worker")
+        if not elastic or worker is None:
+            return None
+        if elastic.get("metrics") is None:
+            return {}
+        metrics = fields.items(elastic, "metrics", "spec.elasticPolicy")
+        return objects.autoscaler(job, *_bounds(worker, elastic), metrics)
 
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """What torch.distributed and torchrun (its ``PET_`` variables) read."""
@@ -137,6 +149,7 @@ def _check_elastic(job: TrainingJob, elastic: Manifest) -> None:
         fields.whole(elastic, key, path, least=1)
     fields.whole(elastic, "maxRestarts", path)
     fields.choice(elastic, "rdzvBackend", path, _BACKENDS, "c10d")
+    fields.items(elastic, "metrics", path)
     for pair in fields.items(elastic, "rdzvConf", path):
         if not {"key", "value"} <= pair.keys():
             raise InvalidObject(f"{path}.rdzvConf", pair, "key and value")

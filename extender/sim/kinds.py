@@ -66,6 +66,7 @@ SERVED = (
     _builtin(api.SERVICES, status=True),
     _builtin(api.CLAIMS, status=True),
     _builtin(api.VOLUMES, status=True),
+    _builtin(api.AUTOSCALERS, status=True),
     _builtin(api.EVENTS, fields=_EVENT_FIELDS),
     _builtin(CONFIG_MAPS),
     _builtin(SECRETS, fields=("type",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,30 @@ async def test_workers_are_scaled_by_kubectl(world: World, muster: Service, name
     await world.until(lambda: more not in world.bound(), "one less")
     uids = {sight.uid for sight in world.seen if sight.name == f"{called}-worker-0"}
     assert len(uids) == 1  # nobody else was restarted
+
+
+async def test_an_elastic_job_s_autoscaler(world: World, muster: Service) -> None:
+    job = example("pytorchjob-elastic")
+    job["metadata"]["namespace"] = world.namespace
+    await world.nodes("n1", "n2", gpus=2)
+    await world.client.create(api.PYTORCH_JOBS, world.namespace, job)
+    made = await world.until_object(api.AUTOSCALERS, "speech", lambda _: True, "the autoscaler")
+    elastic = job["spec"]["elasticPolicy"]
+    assert made["spec"]["scaleTargetRef"]["kind"] == "PyTorchJob"
+    assert made["spec"]["metrics"] == elastic["metrics"]
+    patch = {"spec": {"elasticPolicy": {"maxReplicas": 5}}}
+    await world.client.patch(api.PYTORCH_JOBS, world.namespace, "speech", patch)
+    await world.until_object(
+        api.AUTOSCALERS, "speech", lambda a: a["spec"]["maxReplicas"] == 5, "its new bound"
+    )
+    patch = {"spec": {"runPolicy": {"suspend": True}}}
+    await world.client.patch(api.PYTORCH_JOBS, world.namespace, "speech", patch)
+    async with asyncio.timeout(20):
+        async for kind, gone in world.client.follow(api.AUTOSCALERS, world.namespace):
+            if kind == "DELETED" or not gone:
+                break
+    found = await world.client.list(api.AUTOSCALERS, world.namespace)
+    assert found["items"] == []
 
 
 @pytest.mark.parametrize(

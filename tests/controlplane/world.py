@@ -240,6 +240,7 @@ async def empty(client: Client) -> None:
     """Delete everything that tests make, in every namespace."""
     for resource in (
         *api.JOBS,
+        api.AUTOSCALERS,
         api.VOLCANO_GROUPS,
         api.SIGS_GROUPS,
         api.NATIVE_GROUPS,

@@ -17,6 +17,7 @@ from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import (
+    AUTOSCALERS,
     GANG_PLANS,
     JOBS,
     NATIVE_GROUPS,
@@ -133,7 +134,7 @@ class Api:
         raw = self.objects.pop(place, None)
         if raw is None:
             return
-        self._tell(place, gone(place[0], raw))
+        self._tell(place, gone, raw)
         uid = raw["metadata"]["uid"]
         for other, child in list(self.objects.items()):
             owners = child["metadata"].get("ownerReferences", ())
@@ -169,7 +170,10 @@ class Api:
         self._version += 1
         raw["metadata"]["resourceVersion"] = str(self._version)
 
-    def _tell(self, place: Place, event: e.Event) -> None:
+    def _tell(self, place: Place, news: Callable[[Resource, Raw], e.Event], raw: Raw) -> None:
+        if place[0] == AUTOSCALERS:  # nobody watches them
+            return
+        event = news(place[0], deepcopy(raw))
         for watcher in self.watchers:
             watcher(place, event)
 
@@ -189,7 +193,7 @@ class Api:
             raw.setdefault("status", {"phase": "Pending"})
         if not dry_run:
             self.objects[place] = raw
-            self._tell(place, seen(resource, deepcopy(raw)))
+            self._tell(place, seen, raw)
         return 201, deepcopy(raw)
 
     def _patch_checked(self, command: c.Patch) -> Reply:
@@ -219,7 +223,7 @@ class Api:
         if merged != raw:
             self._stamp(merged)
             self.objects[place] = merged
-            self._tell(place, seen(place[0], deepcopy(merged)))
+            self._tell(place, seen, merged)
         return deepcopy(self.objects[place])
 
     def _bind(self, command: c.Bind) -> Reply:

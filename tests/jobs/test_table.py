@@ -31,6 +31,8 @@ def seen(step, key):
         return [reason for _, reason, _ in step.notices]
     if key == "min_member":
         return step.group and step.group["spec"]["minMember"]
+    if key == "autoscaler":
+        return step.autoscaler and step.autoscaler["spec"]
     assert key == "group_spec"
     return step.group["spec"]
 

@@ -91,11 +91,12 @@ def test_kustomization_lists_every_file(folder):
 def test_rights_are_exactly_those_that_the_code_needs():
     needed: dict[tuple[str, str], set[str]] = {
         (api.EVENTS.group, "events"): {"create", "patch"},
+        (api.AUTOSCALERS.group, api.AUTOSCALERS.plural): {"create", "patch", "delete"},
         (TOKEN_REVIEWS.group, TOKEN_REVIEWS.plural): {"create"},
         (ACCESS_REVIEWS.group, ACCESS_REVIEWS.plural): {"create"},
     }
     for resource in RESOURCES:
-        if resource in (api.EVENTS, api.LEASES):
+        if resource in (api.EVENTS, api.LEASES, api.AUTOSCALERS):
             continue
         needed[resource.group, resource.plural] = set(READ)
         for subresource, verbs in WRITES.get(resource, {}).items():
