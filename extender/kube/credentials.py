@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -83,32 +85,45 @@ def find(path: str | None = None, context: str | None = None) -> Credentials:
 
 
 def _kubeconfig(path: str | None, context: str | None) -> tuple[Access, Callable[[], str] | None]:
-    import yaml
-    from kubernetes.config import ConfigException, load_kube_config
+    from kubernetes.config import load_kube_config
 
+    where = f"kubeconfig {path or 'in its default place'}"
     configuration = _configuration()
-    try:
+    with _reading(where):
         load_kube_config(
             config_file=path,
             context=context,
             client_configuration=configuration,
             persist_config=False,
         )
-    except (ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError) as error:
-        # The package answers a file that is not a kubeconfig with TypeError or AttributeError.
-        raise ConfigError(f"kubeconfig {path or 'in its default place'}: {error}") from error
-    return _access(configuration)
+    return _access(where, configuration)
 
 
 def _in_cluster() -> tuple[Access, Callable[[], str] | None]:
-    from kubernetes.config import ConfigException, load_incluster_config
+    from kubernetes.config import load_incluster_config
 
+    where = "the pod's service account"
     configuration = _configuration()
-    try:
+    with _reading(where):
         load_incluster_config(client_configuration=configuration)
-    except (ConfigException, OSError) as error:
-        raise ConfigError(f"the pod's service account: {error}") from error
-    return _access(configuration)
+    return _access(where, configuration)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """What the package raises, as ConfigError: for files, and for who is asked for a token."""
+    import yaml
+    from kubernetes.client import OpenApiException
+    from kubernetes.config import ConfigException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except (
+        *(ConfigException, OSError, yaml.YAMLError, RecursionError, OpenApiException, HTTPError),
+        *(TypeError, AttributeError, ValueError, KeyError),  # for a file that is no kubeconfig
+    ) as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _configuration() -> Any:
@@ -117,37 +132,54 @@ def _configuration() -> Any:
     return Configuration()
 
 
-def _access(configuration: Any) -> tuple[Access, Callable[[], str] | None]:
-    server = str(configuration.host).rstrip("/")
+def _access(where: str, configuration: Any) -> tuple[Access, Callable[[], str] | None]:
+    server = _url(f"{where}: server", str(configuration.host).rstrip("/"))
     access = Access(
         server,
         _tls(configuration) if server.startswith("https") else None,
-        _token(configuration),
+        _token(where, configuration),
         configuration.tls_server_name or None,
-        _proxy(configuration, server),
+        _proxy(where, configuration, server),
     )
     hook = configuration.refresh_api_key_hook
     if hook is None:
         return access, None
 
     def renew() -> str:
-        hook(configuration)
-        return _token(configuration)
+        with _reading(where):
+            hook(configuration)
+        return _token(where, configuration)
 
     return access, renew
 
 
-def _proxy(configuration: Any, server: str) -> str | None:
+def _proxy(where: str, configuration: Any, server: str) -> str | None:
     from kubernetes.client.rest import should_bypass_proxies
 
     if not configuration.proxy or should_bypass_proxies(server, configuration.no_proxy or ""):
         return None
-    return str(configuration.proxy)
+    return _url(f"{where}: proxy-url", str(configuration.proxy))
 
 
-def _token(configuration: Any) -> str:
+def _url(field: str, url: str) -> str:
+    """The URL, if requests can be sent there: a wrong one is no server that does not answer."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # the port is none, or a bracket is open
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise ConfigError(f"{field}: {url!r} is not allowed: http(s)://HOST[:PORT]")
+    return url
+
+
+def _token(where: str, configuration: Any) -> str:
     # A token file ends with a newline, which no header may hold.
-    return str(configuration.api_key.get("BearerToken", "")).strip()
+    token = str(configuration.api_key.get("BearerToken", "")).strip()
+    if not token.isprintable():
+        # What is in it is nobody's business.
+        raise ConfigError(f"{where}: its token is not allowed: one line of text")
+    return token
 
 
 def _tls(configuration: Any) -> ssl.SSLContext:

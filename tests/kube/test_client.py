@@ -1,6 +1,8 @@
 """HTTP as the API server speaks it, over a real connection to a scripted server."""
 
 import asyncio
+import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -8,6 +10,7 @@ import pytest
 import trustme
 import yaml
 from aiohttp import web
+from kubernetes.config import incluster_config
 
 from extender.core.api import NODES, PODS
 from extender.core.errors import ApiError, ConfigError, Gone, Unreachable
@@ -236,6 +239,58 @@ async def test_a_file_that_is_no_kubeconfig_is_a_config_error(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ConfigError, match="kubeconfig"):
         await credentials.from_kubeconfig(str(path)).load()
+
+
+@pytest.mark.parametrize("where", ["", "htt p://x", "https://127.0.0.1:99999", "x:1"])
+async def test_an_address_that_cannot_be_is_no_server_that_does_not_answer(tmp_path, where):
+    path = kubeconfig(tmp_path, where)
+    with pytest.raises(ConfigError, match=r"kubeconfig .*: server: .* is not allowed"):
+        await credentials.from_kubeconfig(str(path)).load()
+    path = kubeconfig(tmp_path, "https://127.0.0.1", cluster={"proxy-url": where or "gopher://x"})
+    with pytest.raises(ConfigError, match=r"kubeconfig .*: proxy-url: .* is not allowed"):
+        await credentials.from_kubeconfig(str(path)).load()
+
+
+async def test_a_token_that_no_header_can_hold_is_not_shown(tmp_path):
+    path = kubeconfig(tmp_path, "http://here", user={"token": "hush\r\nX: hush"})
+    with pytest.raises(ConfigError, match="its token is not allowed") as raised:
+        await credentials.from_kubeconfig(str(path)).load()
+    assert "hush" not in str(raised.value)
+
+
+async def test_a_token_that_cannot_be_read_again_is_a_config_error(tmp_path, monkeypatch):
+    """In the middle of a rotation, say: the client keeps the one before, as for any ConfigError."""
+    token, cert = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("good")
+    cert.write_bytes(trustme.CA().cert_pem.bytes())
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(cert))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    source = credentials.in_cluster()
+    access = await source.load()
+    later = SimpleNamespace(datetime=Later, timedelta=datetime.timedelta)
+    monkeypatch.setattr(incluster_config, "datetime", later)
+    for content in ("", "a\nb"):
+        token.write_text(content)
+        with pytest.raises(ConfigError, match="the pod's service account: "):
+            await source.authorization(access)
+    token.unlink()
+    with pytest.raises(ConfigError, match="the pod's service account: "):
+        await source.authorization(access)
+    token.write_text("better")
+    assert await source.authorization(access) == "bearer better"
+
+
+class Later(datetime.datetime):
+    """A clock that goes an hour further with each look: each token is due to be read again."""
+
+    hours = 0
+
+    @classmethod
+    def now(cls, tz=None):
+        cls.hours += 1
+        return super().now(tz) + datetime.timedelta(hours=cls.hours)
 
 
 async def test_find_looks_in_the_order_of_controller_runtime(tmp_path, monkeypatch):
