@@ -176,6 +176,9 @@ class RealPlane:
                 "unsafe-no-fsync": "true",
                 "log-level": "warn",
                 "quota-backend-bytes": 8 * 2**30,
+                # As kubeadm has it. With etcd's 10 m nobody hears of kinds in which nothing happens,
+                # and Muster takes their watches for dead.
+                "watch-progress-notify-interval": "5s",
             }
             self._etcd = self._daemon("etcd", "etcd", port, flags)
         port = self._etcd.port
