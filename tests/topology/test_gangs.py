@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import product
+from itertools import groupby, product
 from statistics import mean
 
 import numpy as np
@@ -62,6 +62,11 @@ def drawn(seed: int):
     return nodes, ratios, rng.randint(2, max(2, total))
 
 
+def in_one_piece(of_ranks) -> bool:
+    """Whether nothing comes again once something else has come."""
+    return len([key for key, _ in groupby(of_ranks)]) == len(set(of_ranks))
+
+
 def reached(seed: int) -> float | None:
     nodes, ratios, want = drawn(seed)
     free = [gpus for _, _, gpus in nodes.values()]
@@ -71,7 +76,11 @@ def reached(seed: int) -> float | None:
     view = Snapshot(network(nodes, ratios))
     found = plan(SESSION, view, [role(want)])
     assert isinstance(found, Placement)
-    counts = np.bincount(found.rows[0], minlength=len(free)).tolist()
+    rows = found.rows[0].tolist()
+    assert in_one_piece(
+        [(f"b{row // 4}", f"r{row // 2}", row)[:n] for n in (1, 2, 3) for row in rows]
+    )
+    counts = np.bincount(rows, minlength=len(free)).tolist()
     assert all(count <= size for count, size in zip(counts, free, strict=True))
     return gbs(nodes, ratios, counts) / best
 

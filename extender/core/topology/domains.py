@@ -69,6 +69,7 @@ DEFAULT_LEVELS: tuple[Level, ...] = tuple(
         "oci.oraclecloud.com/host.gpu_memory_fabric_id",
         "cloud.provider.com/topology-block",
         "cloud.provider.com/topology-rack",
+        "topology.kubernetes.io/rack",
         "network.topology.nvidia.com/accelerator",
         "accelerator.topograph.run/domain",
         "accelerator.topograph.run/sub-domain",
