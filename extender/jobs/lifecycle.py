@@ -12,11 +12,9 @@ pod that is being deleted is not judged.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from extender.core import times
-from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import JobStep, Replica
 from extender.core.objects import Manifest, Pod
@@ -24,8 +22,8 @@ from extender.jobs import cleanup, conditions, fields
 from extender.jobs import pods as objects
 from extender.jobs.conditions import Conditions
 from extender.jobs.history import HISTORY
-from extender.jobs.model import KindFacts, Role, TrainingJob, read
-from extender.jobs.pods import Env
+from extender.jobs.kind import Kind
+from extender.jobs.model import TrainingJob
 from extender.jobs.rollcall import RollCall, Tally, call, owned
 
 #: runPolicy.managedBy of jobs that this controller runs; absent means the same.
@@ -34,73 +32,8 @@ MANAGED_BY = "kubeflow.org/training-operator"
 Notices = tuple[tuple[str, str, str], ...]
 
 
-class TrainingKind(ABC):
-    """A kind of training job: its facts and what its framework asks for."""
-
-    resource: Resource
-    facts: KindFacts
-
-    @abstractmethod
-    def check(self, job: TrainingJob) -> None:
-        """Raise InvalidObject for what this kind does not allow."""
-
-    @abstractmethod
-    def env(self, job: TrainingJob, replica: Replica) -> Env:
-        """Environment variables of the replica's containers."""
-
-    def head(self, job: TrainingJob) -> Role | None:
-        """The role that speaks for the whole job, if it has one."""
-        return next((role for role in job.roles if role.type in self.facts.heads), None)
-
-    def leads(self, job: TrainingJob, replica: Replica) -> bool:
-        """Whether the replica carries the label job-role: master."""
-        if head := self.head(job):
-            return replica.role == head.name
-        return self.facts.worker_leads and (replica.role, replica.index) == ("worker", 0)
-
-    def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """Whether the job as a whole has succeeded: all whose success counts have."""
-        return all(tallies[role.name].succeeded >= role.replicas for role in self._voices(job))
-
-    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """Whether the job as a whole runs: any whose success counts does."""
-        return any(tallies[role.name].active for role in self._voices(job))
-
-    def autoscaler(self, job: TrainingJob) -> Manifest | None:
-        """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
-        return None
-
-    def tolerates(self, job: TrainingJob, role: Role, tally: Tally) -> bool:
-        """Whether the job goes on without the broken replicas of a role."""
-        return False
-
-    def _voices(self, job: TrainingJob) -> tuple[Role, ...]:
-        """The head; without one the workers; a job without workers is all that it has."""
-        voice = self.head(job) or job.role("worker")
-        return (voice,) if voice else job.roles
-
-    def pod(self, job: Manifest, replica: Replica) -> Manifest:
-        """The replica's pod, complete but for scheduler name, pin and Muster's own marks.
-
-        Raises InvalidObject if the job has changed since the replica was wanted and is invalid now.
-        """
-        parsed, role = self._role(job, replica)
-        env = self.env(parsed, replica)
-        leads = self.leads(parsed, replica)
-        return objects.pod(parsed, self.facts, role, replica, env, leads=leads)
-
-    def service(self, job: Manifest, replica: Replica) -> Manifest:
-        """The replica's Service. Raises InvalidObject as :meth:`pod` does."""
-        parsed, role = self._role(job, replica)
-        return objects.service(parsed, self.facts, role, replica)
-
-    def _role(self, job: Manifest, replica: Replica) -> tuple[TrainingJob, Role]:
-        parsed = self._read(job)
-        role = parsed.role(replica.role)
-        if role is None:
-            types = ", ".join(role.type for role in parsed.roles)
-            raise InvalidObject(f"spec.{self.facts.specs_key}", replica.role, f"one of {types}")
-        return parsed, role
+class TrainingKind(Kind):
+    """A kind of training job that lives this life."""
 
     def reconcile(
         self,
@@ -137,15 +70,6 @@ class TrainingKind(ABC):
         if parsed.policy.suspend:
             return self._suspended(job, parsed, roll, valid, services, now)
         return self._alive(job, parsed, roll, valid, services, notices, now)
-
-    def replicas(self, job: Manifest) -> list[Replica]:
-        """Every replica of the job, in order. Raises InvalidObject if the job is not valid."""
-        return self._read(job).replicas()
-
-    def _read(self, job: Manifest) -> TrainingJob:
-        parsed = read(job, self.facts)
-        self.check(parsed)
-        return parsed
 
     def _invalid(
         self, job: Manifest, before: Conditions, problem: InvalidObject, now: float
