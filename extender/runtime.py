@@ -48,6 +48,8 @@ from extender.settings import Settings
 #: Everything that Muster watches.
 WATCHED = (
     api.NODES,
+    api.NODE_TOPOLOGIES,
+    api.OLD_NODE_TOPOLOGIES,
     api.NAMESPACES,
     api.PRIORITY_CLASSES,
     api.VOLUMES,

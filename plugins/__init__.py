@@ -19,6 +19,7 @@ from plugins.conformance import Conformance
 from plugins.fragmentation import Fragmentation
 from plugins.gang import Gang
 from plugins.nodeorder import NodeOrder
+from plugins.numaaware import NumaAware
 from plugins.predicates import Predicates
 from plugins.priority import Priority
 
@@ -32,6 +33,7 @@ BUILT_IN: Mapping[str, type[Plugin]] = {
     "fragmentation": Fragmentation,
     "gang": Gang,
     "nodeorder": NodeOrder,
+    "numaaware": NumaAware,
     "predicates": Predicates,
     "priority": Priority,
 }
@@ -72,7 +74,6 @@ VOLCANO: Mapping[str, str] = {
     "extender": "HTTP extenders",
     "network-topology-aware": "network topology",
     "nodegroup": "node groups of queues",
-    "numaaware": "NUMA topology",
     "overcommit": "admission beyond the cluster's size",
     "pdb": "disruption budgets",
     "proportion": "queues' shares",

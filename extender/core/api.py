@@ -47,6 +47,13 @@ VOLCANO_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodG
 SIGS_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 NATIVE_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 GANG_PLANS = Resource(MUSTER_GROUP, "v1alpha1", "gangplans", "GangPlan")
+#: Two versions of one object, each of which a cluster may lack.
+NODE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", False
+)
+OLD_NODE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", "NodeResourceTopology", False
+)
 PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 XGBOOST_JOBS = Resource("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
@@ -58,4 +65,11 @@ JOBS = (PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, JAX_JOBS, PADDLE_JOBS)
 
 #: Kinds that a cluster may not serve; Muster works without them and starts watching one that
 #: appears.
-OPTIONAL = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS, *JOBS)
+OPTIONAL = (
+    VOLCANO_GROUPS,
+    SIGS_GROUPS,
+    NATIVE_GROUPS,
+    NODE_TOPOLOGIES,
+    OLD_NODE_TOPOLOGIES,
+    *JOBS,
+)

@@ -11,6 +11,7 @@ from collections.abc import Sequence, Set
 
 from msgspec import Struct
 
+from extender.core.alignment import Alignment
 from extender.core.audit import OverCommit, over_committed, verify
 from extender.core.errors import InvalidObject
 from extender.core.framework import BoolArray
@@ -22,6 +23,8 @@ from extender.core.resources import render
 from extender.core.shape import PodShape, shape_of
 from extender.core.storage import Storage
 from extender.core.topology.domains import Level
+from extender.core.topology.nrt import NodeZones
+from extender.core.zones import Key, Zones, ZoneView
 
 #: Phases in which a pod takes nothing of its node any more.
 TERMINAL = ("Succeeded", "Failed")
@@ -44,6 +47,8 @@ class Cluster:
         #: Pods that are being deleted: they still take resources, but spread ignores them.
         self.leaving = Occupancy()
         self.storage = Storage()
+        #: NUMA zones of the nodes that tell them, and who is there.
+        self.zones = Zones()
         #: Bumped when a row gained capacity or a constraint loosened: a refusal older than this
         #: is worth another try.
         self.capacity_generation = 0
@@ -200,6 +205,7 @@ class Cluster:
         self.reservations[key] = Reservation(row, shape_id)
         self.nodes.reserved[row] += vector
         self.occupancy.add(shape_id, row, 1)
+        self.zones.came(self.nodes.names[row], key, shape.aligned)
 
     def reserve_all(self, shape: PodShape, places: Sequence[tuple[str, int]]) -> None:
         """As :meth:`reserve` for each (key, row); the keys differ. Thousands at once cost little."""
@@ -209,6 +215,7 @@ class Cluster:
         vector = self.nodes.vector(shape.requests)
         for key, row in fresh:
             self.reservations[key] = Reservation(row, self.occupancy.hold(shape))
+            self.zones.came(self.nodes.names[row], key, shape.aligned)
         for row, count in Counter(row for _, row in fresh).items():
             self.nodes.reserved[row] += count * vector
             self.occupancy.add(self.reservations[fresh[0][0]].shape_id, row, count)
@@ -234,6 +241,33 @@ class Cluster:
     def reserved_keys(self) -> Set[str]:
         """Every key that holds a place."""
         return self.reservations.keys()
+
+    # NUMA zones
+
+    def tell_zones(self, node: str, version: str, zones: NodeZones) -> bool:
+        """A version of the API tells a node's NUMA zones; returns whether that changes anything."""
+        there = {} if self.zones.knows(node) else self._there(node)
+        changed = self.zones.tell(node, version, zones, there)
+        if changed:
+            self.capacity_generation += 1
+        return changed
+
+    def zone_view(self) -> ZoneView | None:
+        """The zones of all rows, frozen; None: none are told."""
+        return self.zones.view(self.view()) if len(self.zones) else None
+
+    def _there(self, node: str) -> dict[Key, Alignment]:
+        """Pods and reservations of a node, in order."""
+        row = self.row_of(node)
+        if row is None:
+            return {}
+        found: dict[Key, Alignment] = {
+            slot: self._shape(slot).aligned for slot in self.pods.on_row(row)
+        }
+        for key, held in self.reservations.items():
+            if held.row == row:
+                found[key] = self.occupancy.shape(held.shape_id).aligned
+        return {key: aligned for key, aligned in found.items() if aligned}
 
     # storage and namespaces
 
@@ -348,6 +382,10 @@ class Cluster:
         self.nodes.used[row] += sign * vector
         self.nodes.unreadable[row] += sign * int(self.pods.unreadable[slot])
         self.occupancy.add(shape_id, row, sign)
+        if sign > 0:
+            self.zones.came(self.nodes.names[row], slot, shape.aligned)
+        else:
+            self.zones.went(self.nodes.names[row], slot)
         if self.pods.leaving[slot]:
             self.leaving.change(shape, row, sign)
         self.nodes.touch(row)
@@ -361,4 +399,5 @@ class Cluster:
         self.nodes.reserved[held.row] -= vector
         self.occupancy.add(held.shape_id, held.row, -1)
         self.occupancy.drop(held.shape_id)
+        self.zones.went(self.nodes.names[held.row], key)
         return held.row

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from extender.core import objects as o
 from extender.core.api import Resource
+from extender.core.topology.nrt import NodeResourceTopology
 
 
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
@@ -29,6 +30,20 @@ class NodeSeen(Event):
 class NodeGone(Event):
     """A node was deleted."""
 
+    name: str
+
+
+class ZonesSeen(Event):
+    """A NodeResourceTopology of either version was added or changed."""
+
+    resource: Resource
+    zones: NodeResourceTopology
+
+
+class ZonesGone(Event):
+    """A NodeResourceTopology was deleted; its name is the node's."""
+
+    resource: Resource
     name: str
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from extender.core.reasons import Code
+
 if TYPE_CHECKING:
     from extender.core.cluster import Cluster
     from extender.core.shape import PodShape
@@ -26,6 +28,8 @@ class _Entry(Struct):
     until: float
     seconds: float
     message: str
+    #: EVIDENCE or KUBELET: who refused.
+    code: Code
     #: False once it has ended by time; kept for a while, so that the next one lasts longer.
     stands: bool = True
 
@@ -47,7 +51,14 @@ class Evidence:
         """Note that ``shape`` was refused on ``node``, in the words of kube-scheduler."""
         before = self._entries.get((shape, node))
         seconds = min(before.seconds * _GROWTH if before else self._first, self._most)
-        self._entries[shape, node] = _Entry(now + seconds, seconds, message)
+        self._entries[shape, node] = _Entry(now + seconds, seconds, message, Code.EVIDENCE)
+
+    def add_kubelet(self, shape: PodShape, node: str, message: str, now: float) -> None:
+        """Note that the node's kubelet failed a pod of ``shape``: it knows its devices, so it is
+        believed at once until the node changes, or for as long as anybody is.
+        """
+        entry = _Entry(now + self._most, self._most, message, Code.KUBELET)
+        self._entries[shape, node] = entry
 
     def forget(self, node: str | None = None) -> None:
         """The node changed otherwise than by Muster's own doing (None: all of them may have)."""
@@ -71,7 +82,7 @@ class Evidence:
         for (shape, node), entry in self._entries.items():
             row = cluster.row_of(node)
             if entry.stands and row is not None:
-                view.ban(shape, row, entry.message)
+                view.ban(shape, row, entry.message, entry.code)
 
     def next_end(self) -> float | None:
         """When the first entry ends by time."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from extender.core import fit
+from extender.core import fit, zoned
 from extender.core.framework import BoolArray
 from extender.core.reasons import Code, Reason
 from extender.core.resources import PODS, render
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 _ORDER = (
     Code.RESOURCE,
     Code.TOO_MANY_PODS,
+    Code.NUMA_NODE,
+    Code.NUMA_NODES,
     Code.HOST_PORT,
     Code.POD_ANTI_AFFINITY,
     Code.SPREAD,
     Code.POD_AFFINITY,
     Code.EVIDENCE,
+    Code.KUBELET,
     Code.UNSCHEDULABLE,
     Code.TAINT,
     Code.VOLUME,
@@ -60,6 +63,8 @@ def explain(snapshot: Snapshot, shape: PodShape) -> list[Reason]:
     for reason, refused in _static_refusals(snapshot, shape):
         _count(found, reason, left, refused)
     found.extend(_resources(snapshot, shape, left))
+    for reason, refused in zoned.refusals(snapshot, shape):
+        _count(found, reason, left, refused)
     for tracker in snapshot.trackers(shape):
         for reason, refused in tracker.refusals():
             _count(found, reason, left, refused)
@@ -94,10 +99,10 @@ def _static_refusals(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reas
     yield Reason.of(Code.UNSCHEDULABLE), ~fit.schedulable(view, shape)
     yield from _taints(snapshot, shape)
     banned = snapshot.banned.get(shape, {})
-    for message in sorted(set(banned.values())):
+    for reason in sorted(set(banned.values())):
         refused = np.zeros(snapshot.rows, np.bool_)
-        refused[[row for row, text in banned.items() if text == message]] = True
-        yield Reason.of(Code.EVIDENCE, message=message), refused
+        refused[[row for row, other in banned.items() if other == reason]] = True
+        yield reason, refused
 
 
 def _taints(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolArray]]:
@@ -112,6 +117,8 @@ def _taints(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolA
 def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Reason]:
     """Nodes of ``left`` that are short, by the resource they are shortest of; takes them off."""
     request = snapshot.request_vector(shape)
+    # NUMA zones have words of their own.
+    request[[column for column in snapshot.zone_columns.values() if column >= 0]] = 0
     asked = np.flatnonzero(request)
     rows = np.flatnonzero(left)
     missing = np.maximum(request[asked] - np.maximum(snapshot.free[rows][:, asked], 0), 0)

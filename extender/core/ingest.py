@@ -13,7 +13,7 @@ from extender.core.identity import (
     REPLICA_TYPE_LABEL,
     membership,
 )
-from extender.core.learning import note_refused, offered_by
+from extender.core.learning import note_refused, offered_by, surprised
 from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node, shape_of
@@ -37,7 +37,10 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
         _lost(s, *known, "the pod was replaced by a namesake")
     claim = membership(pod)
     shape, fault = _shape(s, pod)
+    held = s.cluster.row_of_pod(meta.uid) is not None
     _count(s, pod, known, shape)
+    if held or (known is not None and known[1].state not in (Member.FAILED, Member.FINISHED)):
+        surprised(s, pod, shape, now)
     _tell_job(s, pod)
     if isinstance(claim, Refusal):
         fault, claim = claim, None

@@ -7,8 +7,11 @@ from collections.abc import Collection
 import numpy as np
 
 from extender.core.gang import Gang, Member, Slot
+from extender.core.objects import Pod
+from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
 from extender.core.state import State
+from extender.core.topology.kubelet import REFUSALS
 
 #: Who refused, where only /filter's list shows it: the same for all nodes, to be counted together.
 IN_TREE = "one of its own filters"
@@ -41,6 +44,15 @@ def offered_by(s: State, slot: Slot) -> Collection[str] | None:
     """
     everywhere = slot.complaint.startswith(f"0/{int(s.cluster.alive.sum())} nodes ")
     return () if everywhere and slot.pinned != slot.node else None
+
+
+def surprised(s: State, pod: Pod, shape: PodShape | None, now: float) -> None:
+    """A kubelet failed a pod because its devices or zones do not do: others like it stay away."""
+    status = pod.status
+    if shape is None or status.phase != "Failed" or status.reason not in REFUSALS:
+        return
+    s.count("kubelet_refusals")
+    s.evidence.add_kubelet(shape, pod.spec.node_name, status.reason, now)
 
 
 def learn(

@@ -16,7 +16,7 @@ from extender.core import attempts, releasing, turns
 from extender.core import commands as c
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.groups import unknown_priority
-from extender.core.planner import Role, plan
+from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape
@@ -305,6 +305,17 @@ def _search(
     found = plan(s.session, view, roles, peers=peers, limit=limit)
     if isinstance(found, Refusal):
         return found
+    chosen = _dealt(groups, found)
+    if view.zones_take([(slot.shape, row) for slot, row in chosen if slot.shape is not None]):
+        return chosen
+    # Members of several kinds are in each other's way in the NUMA zones of a node.
+    view.zones_shared = True
+    found = plan(s.session, view, roles, peers=peers, limit=limit)
+    view.zones_shared = False
+    return found if isinstance(found, Refusal) else _dealt(groups, found)
+
+
+def _dealt(groups: list[list[Slot]], found: Placement) -> list[tuple[Slot, int]]:
     return [
         (slot, int(row))
         for members, chosen in zip(groups, found.rows, strict=True)

@@ -33,6 +33,8 @@ _OF_USE = frozenset(
         Code.FITS,
         Code.RESOURCE,
         Code.TOO_MANY_PODS,
+        Code.NUMA_NODE,
+        Code.NUMA_NODES,
         Code.HOST_PORT,
         Code.POD_AFFINITY,
         Code.POD_ANTI_AFFINITY,

@@ -28,7 +28,10 @@ class Code(StrEnum):
     POD_ANTI_AFFINITY = "PodAntiAffinityConflict"
     SPREAD = "TopologySpreadSkew"
     VOLUME = "VolumeNodeAffinityConflict"
+    NUMA_NODE = "NoRoomInOneNUMANode"
+    NUMA_NODES = "NoRoomInFewestNUMANodes"
     EVIDENCE = "RefusedByScheduler"
+    KUBELET = "RefusedByKubelet"
     PLUGIN = "RefusedByPlugin"
     FITS = "FitsAlone"
     # of a group
@@ -77,7 +80,13 @@ _TEXT: dict[Code, str] = {
     Code.POD_ANTI_AFFINITY: "required pod anti-affinity on {key} conflicts",
     Code.SPREAD: "topology spread on {key} would exceed max skew {skew}",
     Code.VOLUME: "volume of claim {claim} cannot be used there",
+    Code.NUMA_NODE: "no NUMA node has {asked} free together ({free}), policy single-numa-node",
+    Code.NUMA_NODES: (
+        "the fewest NUMA nodes that could have {asked} do not have them free together ({free}),"
+        " policy restricted"
+    ),
     Code.EVIDENCE: "kube-scheduler refused it there: {message}",
+    Code.KUBELET: "its kubelet refused it there: {message}",
     Code.PLUGIN: "refused by plugin {plugin}",
     Code.FITS: "room for {room}",
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",

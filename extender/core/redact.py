@@ -72,6 +72,7 @@ class Redactor:
         self._key = key
         self._events: dict[type[e.Event], Callable[[Any], e.Event]] = {
             e.NodeSeen: lambda x: replace(x, node=self._named(x.node)),
+            e.ZonesSeen: lambda x: replace(x, zones=self._named(x.zones)),
             e.PodSeen: lambda x: replace(x, pod=self._pod(x.pod)),
             e.GroupSeen: lambda x: replace(x, group=self._named(x.group)),
             e.PlanSeen: lambda x: replace(x, raw=self._plan(x.raw)),

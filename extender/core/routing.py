@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain
+from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain, zoning
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
     NAMESPACES,
+    NODE_TOPOLOGIES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -34,6 +35,8 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
     table: dict[type[e.Event], Handler] = {
         e.NodeSeen: lambda x, _: ingest.node_seen(s, x),
         e.NodeGone: lambda x, _: ingest.node_gone(s, x),
+        e.ZonesSeen: lambda x, _: zoning.zones_seen(s, x),
+        e.ZonesGone: lambda x, _: zoning.zones_gone(s, x),
         e.PodSeen: lambda x, now: ingest.pod_seen(s, x.pod, now),
         e.PodGone: lambda x, _: ingest.pod_gone(s, x),
         e.GroupSeen: lambda x, _: groups.group_seen(s, x),
@@ -72,6 +75,7 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
 #: Where an object was that is gone.
 _PLACES: dict[type[e.Event], Callable[[Any], Place]] = {
     e.NodeGone: lambda x: (NODES, "", x.name),
+    e.ZonesGone: lambda x: (x.resource, "", x.name),
     e.PodGone: lambda x: (PODS, x.namespace, x.name),
     e.GroupGone: lambda x: (x.resource, x.namespace, x.name),
     e.PlanGone: lambda x: (GANG_PLANS, x.namespace, x.name),
@@ -158,6 +162,8 @@ def _invalid_seen(s: State, event: e.InvalidSeen) -> None:
         "Invalid",
         event.message,
     )
+    if event.resource.plural == NODE_TOPOLOGIES.plural:
+        zoning.forget(s, event.resource, event.name)
     if event.resource == PODS:
         s.faults[event.uid] = refuse(
             Code.INVALID, field="pod", value=event.name, allowed=event.message

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from extender.core.alignment import Alignment, alignment_of
 from extender.core.errors import InvalidObject
 from extender.core.objects import (
     Container,
@@ -121,6 +122,8 @@ class PodShape:
     claims: tuple[str, ...] = ()
     #: How near the members of its gang should be, as the pod says (Kueue's annotations).
     near: tuple[Wish, ...] = ()
+    #: What a kubelet would align to NUMA nodes, container by container.
+    aligned: Alignment = ()
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
@@ -130,6 +133,7 @@ class PodShape:
             self.node_selector, self.node_affinity, self.preferred_nodes, self.tolerations,
             self.host_ports, self.affinity, self.anti_affinity, self.spread, self.claims,
             self.near,
+            self.aligned,
         )  # fmt: skip
         object.__setattr__(self, "_hash", hash(values))
 
@@ -172,6 +176,7 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         spread=_spreads(spec.topology_spread_constraints, labels),
         claims=_claims(spec),
         near=_near(meta.annotations),
+        aligned=alignment_of(spec),
     )
 
 

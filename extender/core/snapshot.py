@@ -14,15 +14,17 @@ import numpy as np
 
 from extender.core import fit
 from extender.core.affinity import AffinityTracker
+from extender.core.alignment import Alignment
 from extender.core.cluster import Cluster
 from extender.core.explain import explain
 from extender.core.framework import BoolArray
 from extender.core.nodes import CEILING, KEPT, IntArray
 from extender.core.ports import PortTracker
-from extender.core.reasons import Reason
+from extender.core.reasons import Code, Reason
 from extender.core.shape import PodShape
 from extender.core.spread import SpreadTracker
 from extender.core.volumes import reachable
+from extender.core.zones import ZoneView, worth
 from extender.kernels.place import copies
 
 #: No node takes more copies than this, whatever it has.
@@ -61,7 +63,15 @@ class Snapshot:
         self.capacity_generation = cluster.capacity_generation
         #: Resource name to column of ``free`` and ``allocatable``.
         self.resources = dict(cluster.resources)
-        self.banned: dict[PodShape, dict[int, str]] = {}
+        #: NUMA zones of the rows; None: none are told.
+        self.zones = cluster.zone_view()
+        #: How many pods that are aligned so the rows' kubelets admit: a column of ``free``, -1: any
+        #: number. Kept as a resource of which each of them takes one.
+        self.zone_columns: dict[Alignment, int] = {}
+        #: Whether pods that are aligned otherwise are limited by these columns too: sound wherever
+        #: several kinds are placed at once, but it refuses some of what would fit.
+        self.zones_shared = False
+        self.banned: dict[PodShape, dict[int, Reason]] = {}
         self._namespaces = cluster.namespaces
         self._pods = cluster.occupancy.freeze()
         self._leaving = cluster.leaving.freeze()
@@ -86,12 +96,17 @@ class Snapshot:
         self.alive = self.alive & rows
         self.banned = {shape: dict(banned) for shape, banned in self.banned.items()}
         self.resources = dict(self.resources)
+        self.zone_columns = dict(self.zone_columns)
         self._static, self._trackers, self._journal = {}, {}, list(self._journal)
 
     def clear(self) -> None:
         """Take every pod and reservation off; what was placed before can not be rolled back."""
         self.free = self.allocatable.copy()
         self.resources = dict(self.resources)
+        self.zone_columns = dict(self.zone_columns)
+        for aligned, column in self.zone_columns.items():
+            if self.zones is not None and column >= 0:
+                self.free[:, column] = self.zones.copies(aligned, empty=True)
         self.banned = {shape: dict(rows) for shape, rows in self.banned.items()}
         self._pods, self._leaving = [], []
         self._static = dict(self._static)
@@ -122,9 +137,15 @@ class Snapshot:
             self._change(shape, row, -count)
         del self._journal[mark:]
 
-    def ban(self, shape: PodShape, row: int, message: str = "refused by an in-tree filter") -> None:
-        """Leave a row out for one shape: kube-scheduler was seen to refuse it there."""
-        self.banned.setdefault(shape, {})[row] = message
+    def ban(
+        self,
+        shape: PodShape,
+        row: int,
+        message: str = "refused by an in-tree filter",
+        code: Code = Code.EVIDENCE,
+    ) -> None:
+        """Leave a row out for one shape: kube-scheduler, or the kubelet, was seen to refuse it there."""
+        self.banned.setdefault(shape, {})[row] = Reason.of(code, message=message)
         self._static.pop(shape, None)
 
     # what fits
@@ -139,9 +160,16 @@ class Snapshot:
                 zeros = np.zeros((self.rows, 1), np.int64)
                 self.free = np.hstack([self.free, zeros])
                 self.allocatable = np.hstack([self.allocatable, zeros])
+        if self.zones is not None and shape.aligned and shape.aligned not in self.zone_columns:
+            self._add_zone_column(self.zones, shape.aligned)
         vector = np.zeros(len(self.resources), np.int64)
         for name, value in shape.requests:
             vector[self.resources[name]] = min(value, CEILING)
+        column = self.zone_columns.get(shape.aligned, -1)
+        if column >= 0:
+            vector[column] = 1
+        if self.zones_shared:
+            self._take_places(vector, shape, 1)
         return vector
 
     def capacity(self, shape: PodShape) -> IntArray:
@@ -172,6 +200,19 @@ class Snapshot:
             for _, refused in tracker.refusals():
                 mask &= ~refused
         return mask
+
+    def zones_take(self, placed: Sequence[tuple[PodShape, int]]) -> bool:
+        """Whether the kubelets of these rows admit these pods, several kinds on a row included."""
+        if self.zones is None:
+            return True
+        on: dict[int, list[Alignment]] = {}
+        for shape, row, count in (*self._journal, *((shape, row, 1) for shape, row in placed)):
+            if shape.aligned and self.zones.codes[row] >= 0:
+                on.setdefault(row, []).extend([shape.aligned] * count)
+        return all(
+            len(set(pods)) < 2 or self.zones.place(int(self.zones.codes[row])).takes(pods)
+            for row, pods in on.items()
+        )
 
     def fits(self, shape: PodShape, row: int) -> bool:
         """:meth:`feasible` of one row."""
@@ -225,9 +266,31 @@ class Snapshot:
         # Asked for first: it may replace ``free``.
         vector = self.request_vector(shape)
         self.free[row] -= count * vector
+        if self.zone_columns and not self.zones_shared:
+            self._take_places(self.free[row], shape, -count)
         for trackers in self._trackers.values():
             for tracker in trackers:
                 tracker.add(shape, row, count)
+
+    def _take_places(self, amounts: IntArray, shape: PodShape, count: int) -> None:
+        """Add what ``count`` pods take at most of the places of pods that are aligned otherwise."""
+        for aligned, column in self.zone_columns.items():
+            if column >= 0 and aligned != shape.aligned:
+                amounts[column] += count * worth(shape.aligned, aligned)
+
+    def _add_zone_column(self, zones: ZoneView, aligned: Alignment) -> None:
+        room = zones.copies(aligned)
+        if (room == CEILING).all():
+            self.zone_columns[aligned] = -1
+            return
+        room = room.copy()
+        for other, row, count in self._journal:
+            room[row] -= count * worth(other.aligned, aligned)
+        self.zone_columns[aligned] = len(self.resources)
+        self.resources[f"{len(self.resources)} zones"] = len(self.resources)
+        self.free = np.hstack([self.free, room[:, None]])
+        # Never what a cluster is short of, so that it has no part in preferences.
+        self.allocatable = np.hstack([self.allocatable, np.full((self.rows, 1), CEILING, np.int64)])
 
     def _by_node(self, shape: PodShape) -> BoolArray:
         """Name, cordon, taints and affinity: kept for all snapshots of the same nodes."""

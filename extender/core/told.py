@@ -13,7 +13,9 @@ from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
     NAMESPACES,
+    NODE_TOPOLOGIES,
     NODES,
+    OLD_NODE_TOPOLOGIES,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -29,7 +31,9 @@ _Key = Callable[[Any], Hashable]
 
 
 #: The event of their end has no uid, so there is one object of a name.
-_ONE_OF_A_NAME = frozenset({NODES, NAMESPACES, CLAIMS, VOLUMES, PRIORITY_CLASSES})
+_ONE_OF_A_NAME = frozenset(
+    {NODES, NODE_TOPOLOGIES, OLD_NODE_TOPOLOGIES, NAMESPACES, CLAIMS, VOLUMES, PRIORITY_CLASSES}
+)
 
 
 def _object(resource: Resource, namespace: str, name: str, uid: str = "") -> Hashable:
@@ -58,6 +62,8 @@ def _own(x: Any) -> Hashable:
 USES: Final[Mapping[type[e.Event], tuple[Use, _Key]]] = {
     e.NodeSeen: ("keep", lambda x: _of_meta(NODES, x.node.metadata)),
     e.NodeGone: ("drop", lambda x: _object(NODES, "", x.name)),
+    e.ZonesSeen: ("keep", lambda x: _of_meta(x.resource, x.zones.metadata)),
+    e.ZonesGone: ("drop", lambda x: _object(x.resource, "", x.name)),
     e.PodSeen: ("keep", lambda x: _of_meta(PODS, x.pod.metadata)),
     e.PodGone: ("drop", _gone(PODS)),
     e.GroupSeen: ("keep", lambda x: _of_meta(x.resource, x.group.metadata)),

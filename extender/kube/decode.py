@@ -23,7 +23,9 @@ from extender.core.api import (
     JOBS,
     NAMESPACES,
     NATIVE_GROUPS,
+    NODE_TOPOLOGIES,
     NODES,
+    OLD_NODE_TOPOLOGIES,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -33,6 +35,7 @@ from extender.core.api import (
     Resource,
 )
 from extender.core.errors import ApiError, Gone
+from extender.core.topology.nrt import NodeResourceTopology
 from extender.kube.nesting import cut_off, nested, without_nulls
 from extender.obs.metrics import Metrics
 
@@ -157,6 +160,14 @@ def _job(resource: Resource) -> _Kind:
     )
 
 
+def _zones(resource: Resource) -> _Kind:
+    return _Kind(
+        NodeResourceTopology,
+        lambda zones: e.ZonesSeen(resource, zones),
+        lambda k: e.ZonesGone(resource, k.name),
+    )
+
+
 _KINDS: dict[Resource, _Kind] = {
     PODS: _Kind(o.Pod, e.PodSeen, lambda k: e.PodGone(k.namespace, k.name, k.uid)),
     NODES: _Kind(o.Node, e.NodeSeen, lambda k: e.NodeGone(k.name)),
@@ -171,6 +182,8 @@ _KINDS: dict[Resource, _Kind] = {
     PRIORITY_CLASSES: _Kind(
         o.PriorityClass, e.PriorityClassSeen, lambda k: e.PriorityClassGone(k.name)
     ),
+    NODE_TOPOLOGIES: _zones(NODE_TOPOLOGIES),
+    OLD_NODE_TOPOLOGIES: _zones(OLD_NODE_TOPOLOGIES),
     GANG_PLANS: _Kind(dict[str, Any], e.PlanSeen, lambda k: e.PlanGone(k.namespace, k.name, k.uid)),
     VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
     SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),

@@ -75,6 +75,7 @@ SERVED = (
     Kind(api.NATIVE_GROUPS),
     Kind(api.VOLCANO_GROUPS),
     Kind(api.SIGS_GROUPS),
+    Kind(api.NODE_TOPOLOGIES, status=False),
     Kind(api.GANG_PLANS),
     *(Kind(resource) for resource in api.JOBS),
 )

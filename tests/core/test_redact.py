@@ -12,9 +12,17 @@ from extender.core import codec
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core.api import GANG_PLANS, PODS, PYTORCH_JOBS, SERVICES, VOLCANO_GROUPS
+from extender.core.api import (
+    GANG_PLANS,
+    NODE_TOPOLOGIES,
+    PODS,
+    PYTORCH_JOBS,
+    SERVICES,
+    VOLCANO_GROUPS,
+)
 from extender.core.framework import Replica
 from extender.core.redact import ENVIRONMENT, ENVIRONMENT_PREFIX, MARK, Redactor
+from extender.core.topology.nrt import NodeResourceTopology
 from extender.jobs import KINDS
 from tests import builders
 
@@ -62,6 +70,7 @@ TOLD: list[e.Event] = [
         o.Pod(META, o.PodSpec(volumes=(o.Volume("v", ephemeral={"x": {"annotations": MARKS}}),)))
     ),
     e.NodeSeen(o.Node(META)),
+    e.ZonesSeen(NODE_TOPOLOGIES, NodeResourceTopology(META)),
     e.GroupSeen(VOLCANO_GROUPS, o.VolcanoGroup(META)),
     e.PlanSeen({"metadata": {"annotations": MARKS}, "spec": {}}),
     e.ServiceSeen(META),

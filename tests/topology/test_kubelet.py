@@ -86,7 +86,7 @@ def test_a_pod_that_runs_holds_what_it_asks_for_whatever_the_policy_would_say() 
     pod = [Container(devices=((GPU, 2),))]
     node = Kubelet("single-numa-node", 2)
     assert admit(node, stock, pod).reason
-    assert kubelet.taken_anyhow(node, stock, pod, {}).devices[0][1].free == 0
+    assert kubelet.taken_anyhow(node, stock, pod).devices[0][1].free == 0
 
 
 def test_an_idle_node() -> None:

@@ -116,7 +116,10 @@ def admit(
 
 
 def taken_anyhow(
-    kubelet: Kubelet, stock: Stock, pod: Sequence[Container], prefer: Mapping[str, Prefer]
+    kubelet: Kubelet,
+    stock: Stock,
+    pod: Sequence[Container],
+    prefer: Mapping[str, Prefer] | None = None,
 ) -> Stock:
     """What is left once the pod runs, be the policy against it: it was admitted when less was taken.
 
@@ -161,7 +164,7 @@ class _Admission:
 
     def run(self, pod: Sequence[Container]) -> tuple[tuple[int | None, ...], str]:
         """The zones of each container, and why the pod is refused."""
-        whole = self._affinity(_together(pod)) if self.kubelet.scope == "pod" else None
+        whole = self._affinity(together(pod)) if self.kubelet.scope == "pod" else None
         zones = []
         for container in pod:
             affinity = whole or self._affinity(container)
@@ -272,7 +275,7 @@ class _Admission:
         return ""
 
 
-def _together(pod: Sequence[Container]) -> Container:
+def together(pod: Sequence[Container]) -> Container:
     """What a pod asks for at most at any time, as one container (scope pod)."""
     total: dict[tuple[str, str], int] = {}
     peak: dict[tuple[str, str], int] = {}

@@ -92,6 +92,10 @@ class NodeZones(Struct, frozen=True):
     available: NDArray[np.int64]
     #: (z, z) distances, NOT_TOLD where they are not told.
     distance: NDArray[np.int64]
+    #: What the attributes cpuManagerPolicy and memoryManagerPolicy say. No updater is known to write
+    #: them; left out, CPUs are taken for aligned (a strict policy is for little else) and memory not.
+    static_cpu: bool = True
+    static_memory: bool = False
 
     def with_cpus(self) -> NDArray[np.bool_]:
         """(z,) whether a zone has CPUs: GB200 shows 34 zones, 32 of them memory only."""
@@ -147,6 +151,8 @@ def zones_of(object_: NodeResourceTopology) -> NodeZones:
         amounts[1],
         amounts[2],
         distance,
+        _attribute(object_, "cpuManagerPolicy") in ("", "static"),
+        _attribute(object_, "memoryManagerPolicy") == "Static",
     )
 
 
