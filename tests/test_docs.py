@@ -38,9 +38,9 @@ def test_the_table_of_settings_is_complete() -> None:
     table = README[README.index("## Configuration") : README.index("## Known limits")]
     cells = " ".join(re.findall(r"(?m)^\| (`[^|]+) \|", table))
     told = {word.rpartition(".")[2] for word in re.findall(r"`([A-Za-z.]+)`", cells)}
-    sections = {"listen", "tls", "leaderElection"}
+    sections = {"listen", "tls", "leaderElection", "topology", "agent"}
     assert told == (aliases(Muster) - sections) | aliases(Listen) | aliases(Tls)
-    assert "`leaderElection.*`" in cells
+    assert all(f"`{name}.*`" in cells for name in ("leaderElection", "topology", "agent"))
 
 
 def aliases(model: type[BaseModel]) -> set[str]:
