@@ -164,18 +164,21 @@ class Scheduler:
         elif pod["spec"].get("schedulerName") in self._names:
             self._nominate(pod)
             self.queue.see(pod, self._now())
+            if old is not None and _nominated(old) not in ("", _nominated(pod)):
+                # As if it had been deleted there (eventhandlers.go, hasNominatedNodeNameChanged).
+                self.queue.move(Wake.POD_DELETE, self._now())
 
     def _lose_pod(self, uid: str) -> None:
-        self._pods.pop(uid, None)
+        old = self._pods.pop(uid, None)
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
         self._writer.forget(uid)
         self.queue.remove(uid)
-        if self._usage.remove(uid):
+        if self._usage.remove(uid) or (old is not None and _nominated(old)):
             self.queue.move(Wake.POD_DELETE, self._now())
 
     def _nominate(self, pod: Manifest) -> None:
-        uid, node = pod["metadata"]["uid"], pod.get("status", {}).get("nominatedNodeName")
+        uid, node = pod["metadata"]["uid"], _nominated(pod)
         if node and uid not in self._assumed:
             priority = pod["spec"].get("priority") or 0
             self._nominated[uid] = Nominated(node, priority, requests(pod))
@@ -220,7 +223,7 @@ class Scheduler:
             return Failure("no nodes available to schedule pods", "Unschedulable")
         diagnosis = Diagnosis(len(rows))
         wanted = requests(pod)
-        nominated = self._usage.rows.get(pod.get("status", {}).get("nominatedNodeName") or "")
+        nominated = self._usage.rows.get(_nominated(pod))
         if nominated is not None and nominated.node is not None:
             # An error here is only logged by kube-scheduler; the full pass follows.
             found, _ = await self._feasible(pod, wanted, [nominated], diagnosis)
@@ -420,3 +423,7 @@ def _parts(node: Manifest) -> dict[Wake, list[Any]]:
         Wake.NODE_TAINTS: [spec.get("taints"), spec.get("unschedulable")],
         Wake.NODE_OTHER: [meta.get("annotations"), conditions],
     }
+
+
+def _nominated(pod: Manifest) -> str:
+    return pod.get("status", {}).get("nominatedNodeName") or ""
