@@ -253,8 +253,15 @@ def _missed(s: State, gang: Gang, quiet: float, now: float) -> bool:
     if quiet < patience:
         return False
     on_way = _on_way(gang)
-    late = [slot for slot in on_way if not _in_line(s, slot, now, patience)]
-    if not late and (on_way or not gang.count(Member.ARRIVED)):
+    # Calls of /bind end one by one from here on: who is in line, is so for too long.
+    spent = gang.arrived_at is not None and now - gang.arrived_at >= s.rules.bind_timeout
+    late = [
+        slot
+        for slot in on_way
+        if spent or not _in_line(s, slot, now, patience, s.rules.bind_timeout)
+    ]
+    coming = on_way or gang.to_release or gang.count(Member.CREATING)
+    if not late and (coming or not gang.count(Member.ARRIVED)):
         return False
     for slot in late:
         _unheard(s, slot, now)
@@ -267,13 +274,23 @@ def _on_way(gang: Gang) -> list[Slot]:
 
 
 def came(s: State, slot: Slot, now: float) -> None:
-    """kube-scheduler came for a released member; one that was called again stands further back."""
-    released_at = slot.released_at if not slot.tries else -math.inf
-    s.line.came(_priority(slot), released_at, now)
+    """kube-scheduler came for a released member.
+
+    Only of one whose pod was made for this release it is known when it entered the line.
+    """
+    known = slot.told == 0 and not slot.tries
+    s.line.came(slot.scheduler, _priority(slot), slot.released_at if known else -math.inf, now)
 
 
-def _in_line(s: State, slot: Slot, now: float, patience: float) -> bool:
-    return s.line.holds(_priority(slot), slot.released_at, now, patience)
+def _in_line(s: State, slot: Slot, now: float, patience: float, longest: float) -> bool:
+    return s.line.holds(
+        slot.scheduler,
+        _priority(slot),
+        slot.released_at,
+        now,
+        patience=patience,
+        longest=longest,
+    )
 
 
 def _priority(slot: Slot) -> int:
@@ -284,7 +301,7 @@ def _call_again(s: State, gang: Gang, now: float) -> None:
     """Tell members again that were released and do not come, or give up what they hold."""
     for slot in _on_way(gang) if gang.count(Member.RELEASED) else ():
         wait = min(s.rules.pod_max_backoff * 2.0**slot.tries, 60.0) + CALL_AFTER
-        if now - slot.released_at < wait or _in_line(s, slot, now, wait):
+        if now - slot.released_at < wait or _in_line(s, slot, now, wait, s.rules.plan_deadline):
             continue
         if slot.tries < RELEASE_TRIES:
             telling.again(s, gang, slot, now)

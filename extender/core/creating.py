@@ -70,7 +70,7 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
             gang.move(slot, Member.WANTED)
             return
         slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
-        slot.pinned = node
+        slot.pinned, slot.released_at = node, now
         s.uids[slot.uid] = (gang.key.namespace, slot.name)
         gang.move(slot, telling.on_way(s, slot) if slot.node else Member.HELD)
         if slot.doomed:

@@ -209,7 +209,8 @@ class LeaderLost(Event):
 
 
 class FilterAsked(Event):
-    """kube-scheduler asked /filter about a pod that belongs to a group.
+    """kube-scheduler asked /filter about a pod that belongs to a group; ``uid`` is empty when it asked
+    about others: that it is at work is told once a second.
 
     ``full`` is false when it asked about the nominated (or pinned) node alone. ``planned_offered``
     says whether the planned node was among the names (true when there was no plan); if it was not

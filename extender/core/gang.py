@@ -83,6 +83,8 @@ class Slot:
     gated: bool = False
     #: Gates of others: with any, the pod cannot be scheduled whatever Muster does.
     foreign_gates: tuple[str, ...] = ()
+    #: spec.schedulerName, once the watch has shown it.
+    scheduler: str = ""
     #: It is being deleted, or Muster has asked for that; ``terminating``: the API server says so.
     deleting: bool = False
     terminating: bool = False

@@ -187,6 +187,8 @@ def _update(
     asked = (slot.shape, slot.fault, slot.foreign_gates)
     slot.uid, slot.resource_version = pod.metadata.uid, pod.metadata.resource_version
     slot.shown = True
+    names = s.rules.scheduler_names
+    slot.scheduler = names[names.index(pod.spec.scheduler_name)]  # one text for all pods
     slot.shape, slot.fault = shape, fault or _unmanaged(s, pod, shape)
     slot.pinned = pinned_node(pod.spec) or ""
     slot.nominated = pod.status.nominated_node_name
@@ -230,6 +232,7 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
             Member.HELD if not slot.node else Member.ARRIVED if waits else Member.RELEASED,
         )
         gang.progress_at = now
+        slot.released_at = now
         if slot.doomed:
             s.delete_pod(gang, slot)
     elif slot.state == Member.WANTED:

@@ -100,6 +100,7 @@ def _forgetting(s: State, handler: Handler, place: Callable[[Any], Place]) -> Ha
 
 def _filter_asked(s: State, event: e.FilterAsked, now: float) -> None:
     """A released member came by; one whose planned node is not offered was refused it in-tree."""
+    s.line.heard_at = now
     known = s.slots.get(s.uids.get(event.uid, ("", "")))
     if known is None or known[1].state != Member.RELEASED:
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from extender.core.errors import InvalidObject, WireError
-from extender.core.events import BindAbandoned, BindAsked, PreemptAllowed
+from extender.core.events import BindAbandoned, BindAsked, FilterAsked, PreemptAllowed
 from extender.core.reasons import Code, Reason
 from extender.core.verdict import Inbox, View
 from extender.http import wire
@@ -28,6 +29,8 @@ from extender.obs.metrics import Metrics
 
 #: Seconds that a body may take to arrive: kube-scheduler's own time-out where none is configured.
 BODY_SECONDS = 5.0
+#: Seconds between two notes that kube-scheduler asks about pods of which nothing else is to be told.
+HEARD_SECONDS = 1.0
 
 _log = logger("http")
 
@@ -103,7 +106,7 @@ class Verbs:
     """The four verbs over one view and one inbox.
 
     ``bind_deadline`` is in seconds, below the httpTimeout of the bind entry; ``clock`` counts
-    seconds and is only for metrics.
+    seconds.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Verbs:
         self._metrics = metrics
         self._bind_deadline = bind_deadline
         self._clock = clock
+        self._heard_at = -math.inf
         self._decisions: dict[str, Callable[[bytes], Awaitable[Reply]]] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
@@ -155,6 +159,9 @@ class Verbs:
         reply = wire.filter_answer(args, names, answer)
         if answer.event is not None:
             self._inbox.put(answer.event)
+        elif self._clock() - self._heard_at >= HEARD_SECONDS:
+            self._heard_at = self._clock()
+            self._inbox.put(FilterAsked("", full=False, planned_offered=True))
         return Reply(Result.PASSED if answer.passed else Result.HELD, reply)
 
     async def _prioritize(self, body: bytes) -> Reply:

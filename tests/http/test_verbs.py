@@ -9,6 +9,7 @@ import pytest
 from extender.core.events import BindAbandoned, BindAsked, FilterAsked
 from extender.core.objects import Meta, Pod
 from extender.core.verdict import FilterAnswer
+from extender.http import verbs
 from extender.http.app import KEEPALIVE_SECONDS
 from extender.http.verbs import Bindings
 from extender.http.wire import BindingArgs
@@ -42,9 +43,16 @@ async def test_filter_asks_the_view_and_tells_the_loop(service):
     assert service.counted("filter", "passed") == 1
 
 
-async def test_filter_of_a_pod_of_no_group_tells_nobody(service):
-    status, answer = await service.post("filter", ARGS)
-    assert (status, answer["NodeNames"]) == (200, ["n2", "n1"])
+@pytest.mark.parametrize(("seconds", "notes"), [(1e9, 1), (0.0, 3)])
+async def test_filter_of_pods_of_no_group_tells_now_and_then_that_it_is_asked(
+    service, monkeypatch, seconds, notes
+):
+    monkeypatch.setattr(verbs, "HEARD_SECONDS", seconds)
+    for _ in range(3):
+        status, answer = await service.post("filter", ARGS)
+        assert (status, answer["NodeNames"]) == (200, ["n2", "n1"])
+    for _ in range(notes):
+        assert service.inbox.get_nowait() == FilterAsked("", full=False, planned_offered=True)
     assert service.inbox.empty()
 
 
