@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import logging
 import ssl
 import time
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
+from aiohttp.web_protocol import RequestPayloadError
 
 from extender.core.verdict import Inbox, View
 from extender.http import admin
@@ -92,6 +95,7 @@ async def serve(
         handler_cancellation=True,
         keepalive_timeout=KEEPALIVE_SECONDS,
         shutdown_timeout=shutdown_seconds,
+        logger=_log_of(app[admin.METRICS]),
     )
     await runner.setup()
     try:
@@ -106,6 +110,27 @@ async def serve(
             )
         raise OSError(error.errno, why) from error
     return runner
+
+
+def _log_of(metrics: Metrics) -> logging.Logger:
+    """aiohttp's, without what a caller got wrong: the answer says that, and a count.
+
+    It quotes the line that is no HTTP, with the token in it, as an error; and whoever reaches a
+    port could fill the log.
+    """
+
+    def ours(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError | RequestPayloadError):
+            return True
+        metrics.malformed.labels("none").inc()
+        return False
+
+    # Each listener has its own, as each service has its own metrics.
+    log = logging.Logger("muster.http")  # noqa: LOG001 - those of getLogger live for ever
+    log.parent = logging.getLogger()
+    log.addFilter(ours)
+    return log
 
 
 def _with_admin(

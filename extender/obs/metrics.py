@@ -49,6 +49,7 @@ class Metrics:
         self.bind_seconds = seconds("bind", "Time from /bind asked to its answer.", _SLOW)
         #: result: passed, held, refused, bound, error, not_leader.
         self.verb_results = counter("verb_results", "Answers of the verbs.", "verb", "result")
+        #: verb: as above, or none: what is no HTTP, on any port.
         self.malformed = counter("malformed_bodies", "Extender requests not understood.", "verb")
         #: result: ok, failed.
         self.tls_reloads = counter("tls_reloads", "Changed certificates read again.", "result")

@@ -11,6 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.http.app import _log_of
+from extender.obs.metrics import Metrics
 from tests.http.conftest import Queue, ScriptedView
 
 CASES = yaml.safe_load(
@@ -62,6 +64,41 @@ async def test_a_body_that_is_not_in_the_encoding_it_claims(service, encoding):
     async with service.session.post("/muster/filter", data=b"{}", headers=headers) as response:
         assert response.status == 400
     assert service.counted("filter", "fault") == 0
+
+
+HEAD = b"POST /muster/filter HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        HEAD + b"Authorization: Bearer hush\x01\r\n\r\n",
+        HEAD + b"hush\r\n\r\n",
+        b"GET /?token=hush HTTP/9.9\r\n\r\n",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nhush",
+    ],
+    ids=["header", "no-header", "version", "length", "encoding"],
+)
+async def test_what_is_no_http_is_counted_and_not_quoted_in_the_log(service, request_, caplog):
+    """Anybody who reaches the port could fill the log, and a token would be in it."""
+    host, port = service.runner.addresses[0][:2]
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(request_)
+    assert b" 400 " in await reader.readline()
+    await reader.read()
+    writer.close()
+    assert caplog.records == []
+    assert service.malformed("none") >= 1
+
+
+def test_a_fault_of_our_own_is_logged(caplog):
+    log = _log_of(Metrics())
+    try:
+        raise ValueError("told so")
+    except ValueError:
+        log.exception("Unhandled exception")
+    assert "told so" in caplog.text
 
 
 async def test_a_body_that_never_ends_is_given_up(service, monkeypatch):
