@@ -33,6 +33,8 @@ Int64s = NDArray[np.int64]
 
 #: How often all manners are tried in one domain, each time with fewer rows.
 ROUNDS = 2
+#: Domains of a hard limit in which a long search is made, where no quick one works out.
+LONG_TRIES = 4
 #: More copies than any node takes; sums over rows stay far below 2**63.
 MOST = 1 << 31
 
@@ -102,6 +104,8 @@ def plan(ask: Ask, domains: Domains, peers: Sequence[int], limit: Limit | None) 
     hosts = _with_hosts(domains, ask.names)
     widest, prefer = (-1, -1) if limit is None else (limit.bound, limit.prefer)
     known = np.ones(len(ask.room), np.bool_) if widest < 0 else hosts.ids[widest] != UNKNOWN
+    # Members that a limit came too late for pin nobody down.
+    peers = [row for row in peers if known[row]]
     whole = [role.required + role.optional for role in ask.roles]
     musts = [role.required for role in ask.roles]
     for wants in [whole] if whole == musts else [whole, musts]:
@@ -140,7 +144,8 @@ def _best(
     if (ask.room * known).max(initial=0) >= _wanted(ask.devices, wants) // ask.weight:
         # One node may do: rows have an order of their own.
         attempt = _complete(ask, Way(None, None if bound < 0 else known, domains), wants)
-        if attempt is not None and ports(domains, _devices(ask, attempt)) == NODE_PORTS:
+        alone = attempt is not None and ports(domains, _devices(ask, attempt)) == NODE_PORTS
+        if alone and attempt is not None and _together(hosts, attempt, bound):
             return attempt
     best: Attempt | None = None
     most = 0.0
@@ -197,6 +202,12 @@ def _wanted(by_role: Sequence[int], wants: Sequence[int]) -> int:
     return sum(each * want for each, want in zip(by_role, wants, strict=True))
 
 
+def _together(hosts: Domains, attempt: Attempt, level: int) -> bool:
+    """Whether all members, with devices or without, are in one domain of ``level``."""
+    rows = [row for of_role in attempt.rows for row in of_role]
+    return level < 0 or len(set(hosts.ids[level][rows].tolist())) <= 1
+
+
 def _around(hosts: Domains, rows: BoolArray, level: int) -> BoolArray:
     """The rows of the domains of ``level`` that ``rows`` are in. Shape: (rows,)."""
     ids = hosts.ids[level]
@@ -231,7 +242,7 @@ def _refused(
         reaches = [_around(hosts, at, bound)]
     else:
         likely = [a for a in _areas(ask, hosts, wants, bound, known) if a.level == bound]
-        reaches = [inside(hosts, area, len(known)) for area in likely]
+        reaches = [inside(hosts, area, len(known)) for area in likely[:LONG_TRIES]]
     best: Found | None = None
     for reach in reaches or _roomiest(ask, hosts, bound):
         attempt = ask.solve(Way(None, reach, domains))

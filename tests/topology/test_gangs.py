@@ -212,6 +212,21 @@ def test_a_hard_limit_is_never_exceeded():
     assert lands(made, role(99), limit=HARD_RACK).startswith("15 of 99 pods would fit even if")
 
 
+def test_a_hard_limit_holds_for_members_without_devices_too():
+    made = racks("00 44 43")
+    launcher = role(1, gpus=0, name="launcher", cpu="1")
+    assert lands(made, launcher, role(4)) == "a eeee"
+    assert lands(made, launcher, role(4), limit=HARD_RACK) == "c cccc"
+    assert lands(made, launcher, role(8), limit=HARD_RACK) == "c ccccdddd"
+    assert lands(made, role(1, optional=9), limit=HARD_RACK) == "ccccdddd"
+    assert lands(made, role(0, optional=9), limit=HARD_RACK) == "ccccdddd"
+
+
+def test_a_limit_that_came_after_the_peers_were_placed_pins_nobody_down():
+    made = network({"a": ("", "", 4), "b": ("b", "r", 4)}, (1.0, 1.0))
+    assert lands(made, role(2), peers="a", limit=HARD_RACK) == "bb"
+
+
 def test_a_soft_limit_is_worth_more_than_ports():
     made = racks("2222 4000 4000", of=4)
     assert lands(made, role(8)) == "eeeeiiii"
