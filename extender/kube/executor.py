@@ -102,13 +102,15 @@ class Executor:
         self._order = 0
         #: Ready to be sent.
         self._ready: Lanes[_Job] = Lanes()
+        #: Services that are, apart: what is more urgent never ends while a cluster is busy.
+        self._ready_services: Lanes[_Job] = Lanes()
         #: Jobs behind the one that holds their object's place.
         self._chains: dict[_Key, deque[_Job]] = {}
         #: Between two tries.
         self._resting: dict[_Job, asyncio.TimerHandle] = {}
         self._running: dict[asyncio.Task[None], _Job] = {}
-        #: Of those that run, how many are no Services.
-        self._others = 0
+        #: Of those that run, how many are Services.
+        self._serving = 0
         #: Jobs in chains.
         self._behind = 0
         self._open = True
@@ -166,33 +168,35 @@ class Executor:
         self._pump()
 
     def _make_ready(self, job: _Job) -> None:
-        self._ready.push(job, job.lane, job.command.namespace, job.order)
+        ready = self._ready_services if job.lane == Lane.SERVICE else self._ready
+        ready.push(job, job.lane, job.command.namespace, job.order)
 
     def _pump(self) -> None:
-        """Start what may be started: the last quarter of the slots is for binds."""
-        while self._ready and not self._abandoned:
-            if len(self._running) >= self._slots(self._ready.first()):
-                break
-            job = self._ready.pop()
-            self._others += job.lane != Lane.SERVICE
+        """Start what may be started."""
+        while not self._abandoned and (job := self._next()) is not None:
+            self._serving += job.lane == Lane.SERVICE
             task = asyncio.get_running_loop().create_task(self._try(job))
             self._running[task] = job
             task.add_done_callback(self._ended)
         self._count()
 
-    def _slots(self, job: _Job) -> int:
-        """How many may be running when a job is started.
+    def _next(self) -> _Job | None:
+        """The next to start, if a slot is free for it: the last quarter of them is for binds.
 
         Services, which a pod has no use for before it is ready, take an eighth while nothing else
-        runs; they wait for the rest, but not for ever.
+        is to be done; those that have waited for SERVICE_PATIENCE go before all but binds.
         """
-        if job.lane == Lane.BIND:
-            return self._concurrency
-        if job.lane != Lane.SERVICE:
-            return self._unreserved
-        if self._clock() - job.taken < SERVICE_PATIENCE and self._others:
-            return 0
-        return self._services
+        running = len(self._running)
+        if self._ready and self._ready.first().lane == Lane.BIND:
+            return self._ready.pop() if running < self._concurrency else None
+        if running >= self._unreserved:
+            return None
+        if self._ready_services and self._serving < self._services:
+            idle = not self._ready and running == self._serving
+            waited = self._clock() - self._ready_services.first().taken
+            if idle or waited >= SERVICE_PATIENCE:
+                return self._ready_services.pop()
+        return self._ready.pop() if self._ready else None
 
     async def _try(self, job: _Job) -> None:
         """One try: then an answer, or a rest and another."""
@@ -256,14 +260,14 @@ class Executor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A try is over. One that was cancelled, or failed by a fault of ours, is answered too."""
         job = self._running.pop(task)
-        self._others -= job.lane != Lane.SERVICE
+        self._serving -= job.lane == Lane.SERVICE
         if task.cancelled():
             self._finish(job, Reply(0, reason="Cancelled", message="Muster is stopping"))
         elif (error := task.exception()) is not None:
             _log.error("fault in the executor", command=repr(job.command), exc_info=error)
             self._finish(job, Reply(0, reason="Internal", message=repr(error)))
         self._pump()
-        if not (self._running or self._ready or self._resting):
+        if not (self._running or self._ready or self._ready_services or self._resting):
             self._idle.set()
 
     def _finish(self, job: _Job, reply: Reply) -> None:
@@ -298,12 +302,14 @@ class Executor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        while self._ready:
-            self._finish(self._ready.pop(), _STOPPED)
+        while ready := self._ready or self._ready_services:
+            self._finish(ready.pop(), _STOPPED)
         self._idle.set()
 
     def _count(self) -> None:
-        self._metrics.commands_waiting.set(len(self._ready) + self._behind)
+        self._metrics.commands_waiting.set(
+            len(self._ready) + len(self._ready_services) + self._behind
+        )
         self._metrics.commands_running.set(len(self._running))
 
 

@@ -282,6 +282,19 @@ async def test_namespaces_take_turns_in_a_lane():
     assert await bench.executor.drain(1)
 
 
+async def test_services_wait_for_others_but_not_for_ever():
+    bench = Bench(concurrency=1)
+    services = [record(number, "ns", Lane.SERVICE) for number in (1, 2)]
+    for command in (*services, *(record(number, "ns") for number in range(3, 1500))):
+        bench.executor.submit(command)
+    await bench.inbox.until(lambda: len(bench.inbox.events) == 1499)
+    sent = [int(body["metadata"]["name"][1:]) for _, _, body, _ in bench.client.sent]
+    # The first comes to an idle executor; the second has its turn long before the 1,497 others.
+    assert sent[0] == 1
+    assert 400 < sent.index(2) < 600  # 5 s, of writes that take 10 ms
+    assert await bench.executor.drain(1)
+
+
 async def test_a_rest_keeps_no_turn_and_costs_none():
     bench = Bench(concurrency=1)
     path = VOLCANO_GROUPS.path("few")
