@@ -87,8 +87,7 @@ def _settle(s: State, job: Job, wanted: Manifest, done: Done, now: float) -> Non
 
 def _again(s: State, job: Job, now: float) -> None:
     job.in_flight.discard(_FLIGHT)
-    job.wake_at = now + ADMISSION_SECONDS
-    s.send(c.WakeAt(job.wake_at))
+    s.look_at_job(job, now + ADMISSION_SECONDS)
 
 
 def _say(s: State, job: Job, what: str) -> None:

@@ -40,8 +40,7 @@ def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
         if not done.ok and done.code != 409:
             message = f"PodGroup {key} could not be written: {done.code} {done.message}"
             s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "PodGroup", message)
-            job.wake_at = now + ADMISSION_SECONDS
-            s.send(c.WakeAt(job.wake_at))
+            s.look_at_job(job, now + ADMISSION_SECONDS)
 
     if not gang.uid:
         job.in_flight.add(flight)
@@ -85,8 +84,7 @@ def _create(s: State, job: Job, body: Manifest) -> None:
         elif done.code != 409:
             message = f"Service {name} could not be created: {done.code} {done.message}"
             s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "Service", message)
-            job.wake_at = now + ADMISSION_SECONDS
-            s.send(c.WakeAt(job.wake_at))
+            s.look_at_job(job, now + ADMISSION_SECONDS)
 
     s.send(c.Create(s.next_id(then), c.Lane.SERVICE, SERVICES, job.namespace, body))
 
@@ -135,8 +133,7 @@ def _answered(s: State, job: Job, asked: Manifest, done: Done, now: float) -> No
         job.dirty = True
     else:
         # Its newer version is on its way; without it the same would be asked again.
-        job.wake_at = now + REFUSED_SECONDS
-        s.send(c.WakeAt(job.wake_at))
+        s.look_at_job(job, now + REFUSED_SECONDS)
 
 
 def annotate(s: State, job: Job, annotations: dict[str, str]) -> None:

@@ -236,6 +236,11 @@ class State:
         gang.look_at = min(gang.look_at, at)
         self.send(c.WakeAt(at))
 
+    def look_at_job(self, job: Job, at: float) -> None:
+        """Look at a job at this time, or before if that was wished already."""
+        job.wake_at = at if job.wake_at is None else min(job.wake_at, at)
+        self.send(c.WakeAt(at))
+
     def done(self, result: Done, now: float) -> None:
         """Hand a result to whoever waits for it (nobody, if leadership changed meanwhile)."""
         then = self._awaiting.pop(result.id, None)

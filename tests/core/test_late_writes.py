@@ -110,3 +110,19 @@ def test_while_a_groups_record_is_being_made_its_gang_waits_for_no_moment() -> N
     assert m.bound("g-0")
     assert m.bound("g-1")
     m.finish()
+
+
+def test_a_refused_service_does_not_put_a_jobs_deadline_off() -> None:
+    """Each wish to be looked at is kept, the earliest first."""
+    m = Machine()
+    do.nodes(m, 1)
+    m.faults.append(Fault("403", verb="Create", kind="Service"))
+    do.job(m, "j", 1, runPolicy={"activeDeadlineSeconds": 3})
+    m.flush()
+    assert len(m.bound("j")) == 1
+    for _ in range(8):
+        m.advance(0.5)
+        m.flush()
+    job = m.api.get(PYTORCH_JOBS, "j")
+    assert job is not None
+    assert [row["type"] for row in job["status"]["conditions"]][-1] == "Failed"
