@@ -26,7 +26,6 @@ class JAXJob(TrainingKind):
         port=6666,
         restart_policy="Never",
         operator="jaxjob-controller",
-        heads=(),
     )
 
     def check(self, job: TrainingJob) -> None:
