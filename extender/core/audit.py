@@ -74,6 +74,8 @@ def verify(cluster: Cluster) -> None:
         again.put(row, labels)
     was, new = cluster.view().domains, again.freeze(cluster.rows)
     _demand("domains", same=_named(was) == _named(new))
+    zones = {node: (dict(there), cluster.there(node)) for node, there in cluster.zones.everybody()}
+    _demand("zones", same=all(kept == counted for kept, counted in zones.values()))
     both = pods.slots.keys() & cluster.reservations.keys()
     _demand("reservations of bound pods", same=not both)
 

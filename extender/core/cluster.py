@@ -246,7 +246,7 @@ class Cluster:
 
     def tell_zones(self, node: str, version: str, zones: NodeZones) -> bool:
         """A version of the API tells a node's NUMA zones; returns whether that changes anything."""
-        there = {} if self.zones.knows(node) else self._there(node)
+        there = {} if self.zones.knows(node) else self.there(node)
         changed = self.zones.tell(node, version, zones, there)
         if changed:
             self.capacity_generation += 1
@@ -256,8 +256,8 @@ class Cluster:
         """The zones of all rows, frozen; None: none are told."""
         return self.zones.view(self.view()) if len(self.zones) else None
 
-    def _there(self, node: str) -> dict[Key, Alignment]:
-        """Pods and reservations of a node, in order."""
+    def there(self, node: str) -> dict[Key, Alignment]:
+        """What pods and reservations of a node would have aligned, in order."""
         row = self.row_of(node)
         if row is None:
             return {}

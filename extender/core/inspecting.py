@@ -9,6 +9,7 @@ from extender.core.objects import Manifest
 from extender.core.reasons import Refusal
 from extender.core.resources import render
 from extender.core.state import State
+from extender.core.zoned import free_by_zone
 
 
 def state(s: State) -> Manifest:
@@ -137,4 +138,12 @@ def nodes(s: State) -> list[Manifest]:
             {r: render(r, int(t[row, c])) for r, c in columns if t[row, c]} for t in tables
         )
         found.append({"name": name, "allocatable": allocatable, "used": used, "reserved": reserved})
+        place = cluster.zones.place(name)
+        if place is not None:
+            found[-1]["zones"] = {
+                "policy": place.kubelet.policy,
+                "scope": place.kubelet.scope,
+                "free": free_by_zone(place),
+                "assumedPods": cluster.zones.assumed(name),
+            }
     return found

@@ -36,6 +36,21 @@ def refusals(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, Bool
         yield reason, short & np.isin(codes, those)
 
 
+def free_by_zone(place: Place) -> dict[str, list[int]]:
+    """What is free in each zone, by resource, CPUs as a number. Devices whose zones are not told
+    are left out.
+    """
+    zones = range(place.kubelet.zones)
+    free = {
+        name: [(of_zones(each.zones, 1 << zone) & each.free).bit_count() for zone in zones]
+        for name, each in place.stock.devices
+        if any(each.zones)
+    }
+    if place.stock.cpus is not None:
+        free[CPU] = list(place.stock.cpus.free)
+    return free
+
+
 def _reason(place: Place, pod: Alignment) -> Reason:
     """In the words of the first container that would be refused on its own, else of the largest."""
     kubelet = place.kubelet
@@ -63,13 +78,11 @@ class _Part(Struct, frozen=True):
 
 def _parts(place: Place, asked: Container) -> list[_Part]:
     stock, kubelet = place.stock, place.kubelet
-    zones = range(kubelet.zones)
     parts = []
     devices = dict(stock.devices)
     for name, count in asked.devices:
         if name in devices and any(devices[name].zones):
-            have = devices[name]
-            free = [(of_zones(have.zones, 1 << zone) & have.free).bit_count() for zone in zones]
+            free = free_by_zone(place)[name]
             alone = Container(devices=((name, count),))
             parts.append(_part(place, name, count, free, alone))
     if asked.cpus and stock.cpus is not None and kubelet.static_cpu:

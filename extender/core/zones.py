@@ -10,7 +10,7 @@ Nodes that look the same share a class, so that a pod is tried once for all of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -154,6 +154,10 @@ class Zones:
     def knows(self, node: str) -> bool:
         """Whether the node's zones are told; only then anybody on it matters."""
         return node in self._nodes
+
+    def everybody(self) -> Iterator[tuple[str, Mapping[Key, Alignment]]]:
+        """Each node whose zones are told, and who is there."""
+        return ((name, known.pods) for name, known in self._nodes.items())
 
     def tell(
         self, node: str, version: str, zones: NodeZones, there: Mapping[Key, Alignment]

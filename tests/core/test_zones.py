@@ -10,10 +10,12 @@ import pytest
 import yaml
 
 from extender.core import events as e
+from extender.core import inspecting
 from extender.core.alignment import alignment_of
 from extender.core.api import NODE_TOPOLOGIES, OLD_NODE_TOPOLOGIES, VOLCANO_GROUPS
 from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
+from extender.core.errors import InvariantViolated
 from extender.core.nodes import CEILING
 from extender.core.objects import Meta, VolcanoGroup, VolcanoGroupSpec
 from extender.core.planner import Placement, Role, plan
@@ -338,3 +340,30 @@ def test_kinds_that_are_in_each_others_way_are_not_planned() -> None:
     assert not view.zones_take([(three, 0), (three, 0), (two, 0)])
     view.zones_shared = True
     assert plan(SESSION, view, [asked(3, 2), Role("ps", two, 1)]).code == Code.NO_ROOM
+
+
+def test_what_debug_nodes_shows() -> None:
+    brain = Coordinator(Rules(), SESSION, {})
+    for event in (
+        e.NodeSeen(node("a", gpus=8)),
+        e.ZonesSeen(NODE_TOPOLOGIES, topology("a", [4, 4], [3, 4], cpus=[8, 16])),
+        e.PodSeen(pod("told", node="a", gpus=1)),
+        e.PodSeen(pod("new", node="a", gpus=2)),
+        e.NodeSeen(node("b", gpus=8)),
+    ):
+        brain.apply(event, 1.0)
+    told, silent = inspecting.nodes(brain.state)
+    assert told["zones"] == {
+        "policy": "single-numa-node",
+        "scope": "container",
+        "free": {GPU: [1, 4], "cpu": [8, 16]},
+        "assumedPods": 1,
+    }
+    assert "zones" not in silent
+
+
+def test_the_proof_looks_at_zones() -> None:
+    made = cluster_of({"a": {"of": [4, 4], "free": [2, 2]}})
+    made.zones.went("a", made.pods.slots["default/runs-a-0"])
+    with pytest.raises(InvariantViolated, match="zones"):
+        made.verify()

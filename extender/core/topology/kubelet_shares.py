@@ -1,0 +1,134 @@
+"""Parts of GPUs, as the conventions of others ask for them, and how many GPUs replicas really are.
+
+A reading only: who gives parts of a GPU away (HAMi, Volcano's deviceshare, Alibaba's) has a
+scheduler of its own for that. Sources: HAMi's and volcano-vgpu-device-plugin's configuration
+(resourceCountName and the like), kubernetes-scheduler-simulator pkg/utils (gpu-milli),
+k8s-device-plugin's documents on time-slicing and MIG.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from extender.core.errors import InvalidObject, QuantityError
+from extender.core.objects import Container, Pod, Quantity
+from extender.core.quantity import whole
+
+#: Thousandths and percent of a whole GPU.
+MILLI, PERCENT = 1000, 100
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+MILLI_ANNOTATION = "alibabacloud.com/gpu-milli"
+COUNT_ANNOTATION = "alibabacloud.com/gpu-count"
+#: The mark of a device of which others have a part: a time-sliced one may be renamed so.
+SHARED_SUFFIX = ".shared"
+_MIG = re.compile(r"nvidia\.com/mig-[0-9]+g\.[0-9]+gb[\w.+-]*")
+
+
+class _Convention(Struct, frozen=True):
+    """The names of resources: how many devices, and of each of them memory and cores."""
+
+    count: str
+    memory: str
+    memory_percent: str
+    cores: str
+
+
+_CONVENTIONS = (
+    _Convention(
+        "volcano.sh/vgpu-number",
+        "volcano.sh/vgpu-memory",
+        "volcano.sh/vgpu-memory-percentage",
+        "volcano.sh/vgpu-cores",
+    ),
+    _Convention(
+        "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+    ),
+)
+
+
+class Share(Struct, frozen=True):
+    """What one container (or, by annotation, a pod) has of each of so many devices."""
+
+    devices: int
+    #: Thousandths of the cores of each; 0: no limit is asked for.
+    milli: int
+    #: MiB of each; 0: not asked for by size.
+    memory: int = 0
+    #: Percent of the memory of each; 100 where neither is asked for.
+    memory_percent: int = 100
+
+    @property
+    def whole(self) -> bool:
+        """Whether nobody else may have a part of these devices."""
+        return self.milli == MILLI and self.memory_percent == PERCENT and not self.memory
+
+
+def shares(pod: Pod) -> list[Share]:
+    """The shares that a pod asks for, by annotation or container by container; [] for whole GPUs.
+
+    Raises InvalidObject naming the field.
+    """
+    annotations = pod.metadata.annotations
+    if MILLI_ANNOTATION in annotations:
+        return [_annotated(annotations)]
+    found = (
+        _of_container(each, f"spec.containers[{index}].resources")
+        for index, each in enumerate(pod.spec.containers)
+    )
+    return [share for share in found if share is not None]
+
+
+def gpus_of(resource: str, count: int, labels: Mapping[str, str]) -> tuple[int, int] | None:
+    """The least and the most physical GPUs that ``count`` of a device plugin's devices are.
+
+    Two replicas of a time-sliced GPU may be one GPU or two (k8s-device-plugin#491); MIG devices of
+    one GPU have no way to each other, so they are no GPUs that a job could use together: None.
+    """
+    if _MIG.fullmatch(resource) or "-MIG-" in labels.get("nvidia.com/gpu.product", ""):
+        return None
+    text = labels.get(REPLICAS_LABEL, "1")
+    replicas = int(text) if text.isdecimal() and 0 < len(text) < 7 else 1
+    if resource.endswith(SHARED_SUFFIX) and replicas < 2:
+        return (min(count, 1), count)
+    return -(-count // max(replicas, 1)), count
+
+
+def _annotated(annotations: Mapping[str, str]) -> Share:
+    milli = _number(annotations[MILLI_ANNOTATION], f"metadata.annotations[{MILLI_ANNOTATION}]")
+    count = _number(
+        annotations.get(COUNT_ANNOTATION, "1"), f"metadata.annotations[{COUNT_ANNOTATION}]"
+    )
+    if not 0 < milli <= MILLI:
+        field = f"metadata.annotations[{MILLI_ANNOTATION}]"
+        raise InvalidObject(field, milli, f"1 to {MILLI}")
+    return Share(count, milli)
+
+
+def _of_container(container: Container, where: str) -> Share | None:
+    asked = {**container.resources.requests, **container.resources.limits}
+    for names in _CONVENTIONS:
+        parts = (names.memory, names.memory_percent, names.cores)
+        if names.count not in asked or not any(part in asked for part in parts):
+            continue
+
+        def of(name: str, default: int) -> int:
+            return _number(asked[name], f"{where}[{name}]") if name in asked else default
+
+        percent = of(names.memory_percent, PERCENT)
+        cores = of(names.cores, 0)
+        for name, value in ((names.memory_percent, percent), (names.cores, cores)):
+            if value > PERCENT:
+                raise InvalidObject(f"{where}[{name}]", value, f"0 to {PERCENT} percent")
+        milli = cores * MILLI // PERCENT
+        return Share(of(names.count, 0), milli, of(names.memory, 0), percent)
+    return None
+
+
+def _number(text: Quantity, field: str) -> int:
+    try:
+        return whole(text)
+    except QuantityError as error:
+        raise QuantityError(field, text, error.allowed) from error
