@@ -17,14 +17,13 @@ from extender.core.objects import Manifest, Pod
 class FilterAnswer(Struct, frozen=True):
     """The answer to /filter for one pod and a list of node names.
 
-    Every name that is not in ``passed`` is refused: with its own text if it is in ``refused``,
-    else with ``message``. All refusals are "unresolvable", so that kube-scheduler does not preempt
-    for a pod that is merely held (facts: extender.go, preemption.go).
+    Every name that is not in ``passed`` is refused with ``message``. All refusals are
+    "unresolvable", so that kube-scheduler does not preempt for a pod that is merely held (facts:
+    extender.go, preemption.go).
     """
 
     passed: Sequence[str]
     message: str = ""
-    refused: Mapping[str, str] = {}
     #: To be put into the loop's inbox (None for pods of no group).
     event: Event | None = None
 

@@ -222,19 +222,18 @@ def filter_answer(args: ExtenderArgs, names: Sequence[str], answer: FilterAnswer
     return b"".join(
         (
             b'{"Nodes":', nodes, b',"NodeNames":', node_names,
-            b',"FailedNodes":{},"FailedAndUnresolvableNodes":', _refusals(rest, answer),
+            b',"FailedNodes":{},"FailedAndUnresolvableNodes":', _refusals(rest, answer.message),
             b',"Error":""}',
         )
     )  # fmt: skip
 
 
-def _refusals(names: list[str], answer: FilterAnswer) -> bytes:
+def _refusals(names: list[str], why: str) -> bytes:
     """A JSON object from each name to why it is refused."""
     listed = orjson.dumps(names)
-    if answer.refused or not _separable(listed, len(names)):
-        texts = answer.refused
-        return orjson.dumps({name: texts.get(name, answer.message) for name in names})
-    text = b":" + orjson.dumps(answer.message)
+    if not _separable(listed, len(names)):
+        return orjson.dumps(dict.fromkeys(names, why))
+    text = b":" + orjson.dumps(why)
     return b"".join((b"{", listed[1:-1].replace(b'","', b'"' + text + b',"'), text, b"}"))
 
 

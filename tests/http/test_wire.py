@@ -54,7 +54,7 @@ def test_filter_answer_of_cached_nodes():
 
 def test_filter_answer_of_whole_nodes_returns_their_bytes():
     args = wire.read(WHOLE, wire.ExtenderArgs)
-    answer = FilterAnswer(["n2"], refused={"n1": "3 of 8 GPUs free, 4 asked"})
+    answer = FilterAnswer(["n2"], "3 of 8 GPUs free, 4 asked")
     assert wire.filter_answer(args, args.names(), answer) == (
         b'{"Nodes":{"metadata":{},"items":[' + NODES[0] + b']},"NodeNames":null,"FailedNodes":{},'
         b'"FailedAndUnresolvableNodes":{"n1":"3 of 8 GPUs free, 4 asked"},"Error":""}'
@@ -184,14 +184,13 @@ NAMES = st.lists(NAME, unique=True, max_size=8)
 def test_filter_answer_equals_the_plain_encoding(names, message, data):
     passed = [name for name in names if data.draw(st.booleans())]
     rest = [name for name in names if name not in passed]
-    refused = {name: "own" for name in rest if data.draw(st.booleans())}
     args = wire.ExtenderArgs(pod=DECODED, node_names=names)
-    answer = wire.filter_answer(args, names, FilterAnswer(passed, message, refused))
+    answer = wire.filter_answer(args, names, FilterAnswer(passed, message))
     assert json.loads(answer) == {
         "Nodes": None,
         "NodeNames": passed,
         "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {name: refused.get(name, message) for name in rest},
+        "FailedAndUnresolvableNodes": dict.fromkeys(rest, message),
         "Error": "",
     }
 
