@@ -89,6 +89,8 @@ class Case(Struct):
     optional: list[int]
     #: (rows,) those that have devices: for others' members they are the last choice.
     hosts: BoolArray
+    #: By kind: its rows before anything is placed, best first.
+    orders: dict[int, Order] = {}
 
     def kind_of(self, role: int) -> Kind:
         """The kind of the role with this index."""
@@ -160,17 +162,31 @@ class _Trial:
         self.rows[index] += np.repeat(rows, counts).tolist()
 
     def _fill(self, index: int, want: int, allowed: BoolArray) -> None:
+        order = self._order(index, allowed)
+        if len(self.way.domains.levels):
+            self.put(index, *divide(self.way.domains, order, want, self.way.manner))
+            return
+        counts = np.zeros(len(order.rows), dtype=np.int64)
+        near = int(order.near[order.rows].sum())
+        kernels.fill(order.rows, near, order.capacity, order.last, want, counts)
+        self.put(index, order.rows, counts)
+
+    def _order(self, index: int, allowed: BoolArray) -> Order:
+        """``allowed`` rows in the order for a kind; before anything is placed it is sorted once."""
         kind = self.case.kinds[index]
+        if any(self.rows):
+            return self._sorted(kind, allowed)
+        whole = self.case.orders.get(index)
+        if whole is None:
+            whole = self.case.orders[index] = self._sorted(kind, kind.allowed)
+        rows = whole.rows[allowed[whole.rows]]
+        return Order(rows, whole.near, np.where(allowed, whole.capacity, 0), whole.last)
+
+    def _sorted(self, kind: Kind, allowed: BoolArray) -> Order:
         capacity = np.zeros(len(self.free), dtype=np.int64)
         kernels.copies(self.free, kind.request, allowed, _MANY, capacity)
-        order, near, last = self.preference.bulk(self.free, kind.request, capacity, kind.score)
-        if len(self.way.domains.levels):
-            sorted_rows = Order(order, self.preference.near, capacity, last)
-            self.put(index, *divide(self.way.domains, sorted_rows, want, self.way.manner))
-            return
-        counts = np.zeros(len(order), dtype=np.int64)
-        kernels.fill(order, near, capacity, last, want, counts)
-        self.put(index, order, counts)
+        rows, last = self.preference.bulk(self.free, kind.request, capacity, kind.score)
+        return Order(rows, self.preference.near.copy(), capacity, last)
 
 
 def plan(

@@ -63,8 +63,8 @@ class Preference:
 
     def bulk(
         self, free: Int64s, request: Int64s, capacity: Int64s, score: FloatArray
-    ) -> tuple[Int64s, int, Int64s]:
-        """``order``, ``near`` and ``last`` as :func:`extender.kernels.place.fill` takes them."""
+    ) -> tuple[Int64s, Int64s]:
+        """``order`` and ``last`` as :func:`extender.kernels.place.fill` takes them."""
         rows = np.flatnonzero(capacity)
         idle = self.idle(free, request, rows)
         size, points, names = capacity[rows], -score[rows], self.names[rows]
@@ -72,7 +72,7 @@ class Preference:
         last = np.zeros(len(capacity), dtype=np.int64)
         crowds = crowding(self.domains, capacity, rows)
         last[rows[np.lexsort((names, *crowds, size, points, idle))]] = np.arange(len(rows))
-        return order.astype(np.int64), int(self.near[rows].sum()), last
+        return order.astype(np.int64), last
 
     def best(
         self,
