@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Final
 
 from extender.core.api import Resource
 from extender.core.errors import InvalidObject
@@ -16,6 +17,12 @@ from extender.jobs import pods as objects
 from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
 from extender.jobs.rollcall import Tally
+
+#: Bytes of one variable, with its name and =, that Linux lets a program start with (MAX_ARG_STRLEN
+#: less the byte that ends it).
+LONGEST_VARIABLE: Final = 131_071
+#: No list of addresses of so few replicas is longer than that: each is a name, a namespace and a port.
+_SHORT: Final = 800
 
 
 class Kind(ABC):
@@ -88,7 +95,25 @@ class Kind(ABC):
 
     def replicas(self, job: Manifest) -> list[Replica]:
         """Every replica of the job, in order. Raises InvalidObject if the job is not valid."""
-        return self._read(job).replicas()
+        return self.valid(job).replicas()
+
+    def valid(self, job: Manifest) -> TrainingJob:
+        """The job, defaulted. Raises InvalidObject if it is not valid, or could not start: where each
+        replica is told of all, a variable of so many names is too long for a program.
+        """
+        parsed = self._read(job)
+        if parsed.total <= _SHORT:
+            return parsed
+        for each in self.env(parsed, parsed.replicas()[-1]):
+            size = len(f"{each['name']}={each.get('value', '')}".encode())
+            if size > LONGEST_VARIABLE:
+                raise InvalidObject(
+                    f"spec.{self.facts.specs_key}",
+                    parsed.total,
+                    f"fewer replicas: {each['name']}, which names them all, has {size} bytes, and a"
+                    f" program starts with {LONGEST_VARIABLE} in a variable at most",
+                )
+        return parsed
 
     def _read(self, job: Manifest) -> TrainingJob:
         parsed = read(job, self.facts)

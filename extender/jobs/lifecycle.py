@@ -61,7 +61,7 @@ class TrainingKind(Kind):
             before, conditions.CREATED, True, f"{kind}Created", f"{kind} {name} is created.", now
         )
         try:
-            parsed = self._read(job)
+            parsed = self.valid(job)
             roll = call(parsed, pods, self.facts.container, ends)
         except InvalidObject as problem:
             return self._invalid(job, created, problem, now)

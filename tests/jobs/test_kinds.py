@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from extender.core import api
+from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.jobs import KINDS
-from tests.jobs.builders import NOW, pod
+from extender.jobs.model import read
+from tests.jobs.builders import KINDS as BUILT
+from tests.jobs.builders import NOW, of_kind, pod
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = yaml.safe_load((ROOT / "tests/cases/jobs_kinds.yaml").read_text())
@@ -130,3 +134,33 @@ def test_what_all_kinds_share_is_defined_alike(facts):
         for each in (FACTS[0], facts)
     ]
     assert roots[0]["status"] == roots[1]["status"]
+
+
+def longest_variable(name: str, workers: int, letters: int, namespace: str = "team"):
+    """Bytes of the longest variable, and whether the job is allowed."""
+    kind, roles = BUILT[name]
+    job = of_kind(kind, {**roles, "Worker": workers})
+    job["metadata"] |= {"name": "j" * letters, "namespace": namespace}
+    env = kind.env(read(job, kind.facts), Replica("worker", workers - 1, ""))
+    size = max(len(f"{each['name']}={each['value']}") for each in env)
+    try:
+        kind.replicas(job)
+    except InvalidObject:
+        return size, False
+    return size, True
+
+
+@pytest.mark.parametrize(("name", "workers"), [("tensorflow", 2000), ("xgboost", 3000)])
+def test_a_variable_may_be_as_long_as_a_program_starts_with(name, workers):
+    found = [longest_variable(name, workers, letters) for letters in range(1, 51)]
+    assert all(allowed == (size <= 131_071) for size, allowed in found)
+    assert {allowed for _, allowed in found} == {True, False}
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["/bin/true"], env={"A": "x" * (131_072 - 2)}, check=True)
+    subprocess.run(["/bin/true"], env={"A": "x" * (131_071 - 2)}, check=True)
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "xgboost"])
+def test_few_replicas_are_never_too_many(name):
+    size, _ = longest_variable(name, 799, 52, "n" * 63)
+    assert size <= 131_071
