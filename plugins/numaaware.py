@@ -10,6 +10,7 @@ import numpy as np
 
 from extender.core.alignment import Alignment
 from extender.core.framework import Arguments, FloatArray
+from extender.core.places import Place
 from extender.core.topology.bandwidth import NodeModel, model_of
 from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL, shape_of
 from extender.core.topology.choice import mask_of, positions_of
@@ -17,7 +18,6 @@ from extender.core.topology.kubelet import Devices, admit
 from extender.core.topology.kubelet_take import Prefer, of_zones
 from extender.core.topology.model import zones
 from extender.core.topology.preferred import pair_scores, preferred_allocation
-from extender.core.zones import Place
 
 if TYPE_CHECKING:
     from extender.core.shape import PodShape

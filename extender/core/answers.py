@@ -144,6 +144,9 @@ def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
     rows = np.flatnonzero(reserved.any(axis=1))
     free = s.cluster.allocatable[rows] - s.cluster.used[rows] - reserved[rows]
     short = (free[:, needed] < asked[needed]).any(axis=1)
+    zones = s.cluster.zone_view() if shape.aligned else None
+    if zones is not None:
+        short |= ~zones.spares(shape.aligned)[rows]
     taken = {s.cluster.name_of(int(row)) for row in rows[short]}
     if not taken:
         return FilterAnswer(names)

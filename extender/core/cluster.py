@@ -18,13 +18,14 @@ from extender.core.framework import BoolArray
 from extender.core.nodes import IntArray, NodeTable, NodeView
 from extender.core.objects import Claim, Namespace, Node, PersistentVolume, Pod
 from extender.core.occupancy import Occupancy
+from extender.core.places import ZoneView
 from extender.core.pods import PodTable
 from extender.core.resources import render
 from extender.core.shape import PodShape, shape_of
 from extender.core.storage import Storage
 from extender.core.topology.domains import Level
 from extender.core.topology.nrt import NodeZones
-from extender.core.zones import Key, Zones, ZoneView
+from extender.core.zones import Key, Zones
 
 #: Phases in which a pod takes nothing of its node any more.
 TERMINAL = ("Succeeded", "Failed")

@@ -108,6 +108,16 @@ def _full(s: State, held: HeldBind, pod: Pod) -> bool:
     return bool((free < asked)[asked > 0].any())
 
 
+def _spares(s: State, shape: PodShape, row: int) -> bool:
+    """Whether the pod leaves what is reserved on the row to whom it is reserved for."""
+    asked = s.cluster.nodes.vector(shape.requests)
+    free = s.cluster.allocatable[row] - s.cluster.used[row] - s.cluster.reserved[row]
+    if (free < asked)[asked > 0].any() or s.cluster.unreadable[row]:
+        return False
+    zones = s.cluster.zone_view()
+    return zones is None or bool(zones.spares(shape.aligned)[row])
+
+
 def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
     """Bind a plain pod unless that would take what a plan holds (checked again after /filter)."""
     row = s.cluster.row_of(held.node)
@@ -123,7 +133,7 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         s.count("plain_binds_refused")
         s.send(c.Answer(held.token, f"node {held.node} has no room for it"))
         return
-    if s.cluster.reserved[row].any() and Snapshot(s.cluster).capacity(shape)[row] < 1:
+    if s.cluster.reserved[row].any() and not _spares(s, shape, row):
         s.count("plain_binds_refused")
         s.send(c.Answer(held.token, Reason.of(Code.RESERVED, group="a planned gang").render()))
         return

@@ -19,12 +19,12 @@ from extender.core.cluster import Cluster
 from extender.core.explain import explain
 from extender.core.framework import BoolArray
 from extender.core.nodes import CEILING, KEPT, IntArray
+from extender.core.places import ZoneView, worth
 from extender.core.ports import PortTracker
 from extender.core.reasons import Code, Reason
 from extender.core.shape import PodShape
 from extender.core.spread import SpreadTracker
 from extender.core.volumes import reachable
-from extender.core.zones import ZoneView, worth
 from extender.kernels.place import copies
 
 #: No node takes more copies than this, whatever it has.

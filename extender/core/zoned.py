@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from extender.core.alignment import Alignment
 from extender.core.framework import BoolArray
+from extender.core.places import Place
 from extender.core.reasons import Code, Reason
 from extender.core.resources import CPU, render
 from extender.core.shape import PodShape
 from extender.core.topology.kubelet import Container, admit, together
 from extender.core.topology.kubelet_hints import SINGLE
 from extender.core.topology.kubelet_take import of_zones
-from extender.core.zones import Place
 
 if TYPE_CHECKING:
     from extender.core.snapshot import Snapshot

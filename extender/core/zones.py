@@ -4,128 +4,23 @@ A NodeResourceTopology says what its writer saw a while ago, and nothing says wh
 holds. So: what is told counts; pods that cannot be in it (all that a plan has reserved, and of those
 that are bound the newest, as many as ask for more devices than it has given out) are assumed to have
 what the model of the kubelet gives them, one after the other as they came.
-
-Nodes that look the same share a class, so that a pod is tried once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from extender.core.alignment import Alignment
-from extender.core.nodes import CEILING, KEPT, CodeArray, IntArray, NodeView
-from extender.core.topology.kubelet import Container, Kubelet, Stock, admit, idle, taken_anyhow
-from extender.core.topology.kubelet_hints import STRICT
+from extender.core.nodes import KEPT, NodeView
+from extender.core.places import Classes, Place, ZoneView, replayed
 from extender.core.topology.nrt import NodeZones
 from extender.core.topology.stock import kubelet_of, stock_of
 
 #: Who is on a node: a pod's slot, or the key of a reservation.
 Key = int | str
-
-
-#: More copies than are counted one by one.
-MOST_COPIES = 1024
-
-
-class Place(Struct, frozen=True):
-    """One class of nodes."""
-
-    kubelet: Kubelet
-    stock: Stock
-    #: Members that are planned there and would be refused now, by what they ask for.
-    refused: tuple[tuple[Alignment, int], ...] = ()
-
-    def copies(self, pod: Alignment) -> int:
-        """How many such pods the kubelet admits one after the other; :data:`CEILING`: any number.
-
-        Negative where so many of those that are planned there already would be refused.
-        """
-        if self.kubelet.policy not in STRICT:
-            return CEILING
-        refused = dict(self.refused).get(pod, 0)
-        if refused:
-            return -refused
-        stock = self.stock
-        for count in range(MOST_COPIES):
-            verdict = admit(self.kubelet, stock, pod)
-            if verdict.reason:
-                return count
-            if verdict.stock == stock:
-                break
-            stock = verdict.stock
-        return CEILING
-
-    def emptied(self) -> Place:
-        """The same node as if no pod ran there."""
-        return Place(self.kubelet, idle(self.stock))
-
-    def takes(self, pods: Iterable[Alignment]) -> bool:
-        """Whether the kubelet admits them one after the other."""
-        stock = self.stock
-        for pod in pods:
-            verdict = admit(self.kubelet, stock, pod)
-            if verdict.reason:
-                return False
-            stock = verdict.stock
-        return True
-
-
-class _Classes:
-    """Places by number, and what was counted for them."""
-
-    def __init__(self) -> None:
-        self.places: list[Place] = []
-        self._numbers: dict[Place, int] = {}
-        self._counts: dict[tuple[int, Alignment, bool], int] = {}
-
-    def number(self, place: Place) -> int:
-        number = self._numbers.setdefault(place, len(self.places))
-        if number == len(self.places):
-            self.places.append(place)
-        return number
-
-    def copies(self, number: int, pod: Alignment, *, empty: bool) -> int:
-        key = number, pod, empty
-        count = self._counts.get(key)
-        if count is None:
-            if len(self._counts) >= 16 * KEPT:
-                self._counts.clear()
-            place = self.places[number]
-            count = (place.emptied() if empty else place).copies(pod)
-            self._counts[key] = count
-        return count
-
-
-class ZoneView:
-    """The zones of all rows at one moment. Never changes."""
-
-    def __init__(self, codes: CodeArray, classes: _Classes) -> None:
-        #: (rows,) the class of each; -1: its zones are not told.
-        self.codes = codes
-        self._classes = classes
-        self._copies: dict[tuple[Alignment, bool], IntArray] = {}
-
-    def place(self, code: int) -> Place:
-        """One class."""
-        return self._classes.places[code]
-
-    def copies(self, pod: Alignment, *, empty: bool = False) -> IntArray:
-        """How many such pods each row's kubelet admits, see :meth:`Place.copies`. (rows,).
-
-        ``empty``: if no pod ran there.
-        """
-        known = self._copies.get((pod, empty))
-        if known is None:
-            used, at = np.unique(self.codes, return_inverse=True)
-            counts = [
-                CEILING if number < 0 else self._classes.copies(number, pod, empty=empty)
-                for number in used.tolist()
-            ]
-            known = self._copies[pod, empty] = np.array(counts, np.int64)[at]
-        return known
 
 
 class _Node(Struct):
@@ -145,7 +40,7 @@ class Zones:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
-        self._classes = _Classes()
+        self._classes = Classes()
         self._view: tuple[NodeView, ZoneView | None] | None = None
 
     def __len__(self) -> int:
@@ -221,7 +116,7 @@ class Zones:
 
     def _new_view(self, nodes: NodeView) -> ZoneView | None:
         if len(self._classes.places) > KEPT:
-            self._classes = _Classes()
+            self._classes = Classes()
             for known in self._nodes.values():
                 known.code = None
         codes = np.full(nodes.rows, -1, np.int32)
@@ -238,24 +133,6 @@ class Zones:
 
     def _change(self, known: _Node) -> None:
         known.place = known.code = self._view = None
-
-
-def worth(taker: Alignment, pod: Alignment) -> int:
-    """How many places for ``pod`` a pod takes at most that is aligned as ``taker`` is."""
-    if taker == pod:
-        return 1
-    least: dict[str, int] = {}
-    for name, count in (each for container in pod for each in _amounts(container)):
-        least[name] = min(count, least.get(name, count))
-    takes: dict[str, int] = {}
-    for name, count in (each for container in taker for each in _amounts(container)):
-        takes[name] = takes.get(name, 0) + count
-    return max((-(-takes.get(name, 0) // count) for name, count in least.items()), default=0)
-
-
-def _amounts(container: Container) -> list[tuple[str, int]]:
-    cpus = [("cpu", container.cpus)] if container.cpus else []
-    return [*container.devices, *container.memory, *cpus]
 
 
 def newest(node: _Node) -> NodeZones:
@@ -284,18 +161,12 @@ def _place(node: _Node) -> Place:
     zones = newest(node)
     kubelet = kubelet_of(zones)
     held = {name for pod in node.pods.values() for name in _devices(pod)}
-    stock = stock_of(zones, held)
     late = _late(zones, node.pods)
-    refused: dict[Alignment, int] = {}
-    for key, pod in node.pods.items():
-        if key in late:
-            verdict = admit(kubelet, stock, pod)
-            stock = verdict.stock
-            if verdict.reason:
-                stock = taken_anyhow(kubelet, stock, pod)
-                if isinstance(key, str):
-                    refused[pod] = refused.get(pod, 0) + 1
-    return Place(kubelet, stock, tuple(refused.items()))
+    runs = [pod for key, pod in node.pods.items() if key in late and isinstance(key, int)]
+    planned = tuple(pod for key, pod in node.pods.items() if isinstance(key, str))
+    bare, _ = replayed(kubelet, stock_of(zones, held), runs)
+    stock, refused = replayed(kubelet, bare, planned)
+    return Place(kubelet, stock, refused, bare, planned)
 
 
 def _devices(pod: Alignment) -> dict[str, int]:

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import yaml
 
+from extender.core import commands as c
 from extender.core import events as e
 from extender.core import inspecting
 from extender.core.alignment import alignment_of
+from extender.core.answers import StateView
 from extender.core.api import NODE_TOPOLOGIES, OLD_NODE_TOPOLOGIES, VOLCANO_GROUPS
 from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvariantViolated
 from extender.core.nodes import CEILING
 from extender.core.objects import Meta, VolcanoGroup, VolcanoGroupSpec
+from extender.core.places import worth
 from extender.core.planner import Placement, Role, plan
 from extender.core.reasons import Code
 from extender.core.shape import shape_of
@@ -25,7 +28,6 @@ from extender.core.snapshot import Snapshot
 from extender.core.state import Rules
 from extender.core.topology import nrt
 from extender.core.topology.kubelet import APP, INIT, SIDECAR, Container
-from extender.core.zones import worth
 from tests.builders import GPU, node, pod
 from tests.core.planning import SESSION, role
 
@@ -367,3 +369,31 @@ def test_the_proof_looks_at_zones() -> None:
     made.zones.went("a", made.pods.slots["default/runs-a-0"])
     with pytest.raises(InvariantViolated, match="zones"):
         made.verify()
+
+
+def test_a_pod_of_no_group_is_kept_from_the_zone_that_a_plan_counts_on() -> None:
+    brain = Coordinator(Rules(), SESSION, {})
+    mark = {"scheduling.k8s.io/group-name": "train"}
+    meta = Meta(name="train", namespace="default", uid="g")
+    for event in (
+        e.NodeSeen(node("a", gpus=8)),
+        e.PodSeen(pod("small", node="a", gpus=2, scheduler="other")),
+        e.ZonesSeen(NODE_TOPOLOGIES, topology("a", [4, 4], [4, 2])),
+        e.Synced(),
+        e.LeaderGained(1),
+        e.GroupSeen(VOLCANO_GROUPS, VolcanoGroup(meta, VolcanoGroupSpec(min_member=1))),
+        e.PodSeen(pod("train-0", gpus=4, annotations=mark)),
+    ):
+        brain.apply(event, 1.0)
+    brain.step(1.0)
+    assert brain.state.slots["default", "train-0"][1].node == "a"
+    view = StateView(brain.state, lambda: True)
+    # Two are left, of the second socket; but the kubelet takes the first one where it can.
+    two = pod("two", gpus=2)
+    assert list(view.filter(two, ["a"]).passed) == []
+    assert "reserved" in view.filter(two, ["a"]).message
+    assert view.filter(pod("none", gpus=0), ["a"]).passed == ["a"]
+    brain.apply(e.PodSeen(two), 2.0)
+    brain.apply(e.BindAsked(7, "default", "two", "default/two", "a"), 2.0)
+    [answer] = [x for x in brain.step(2.0) if isinstance(x, c.Answer)]
+    assert "reserved" in answer.error

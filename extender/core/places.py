@@ -1,0 +1,175 @@
+"""What a kubelet would make of pods, for classes of nodes that look the same to it.
+
+A pod is tried once for all nodes of a class, and the answer is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from extender.core.alignment import Alignment
+from extender.core.framework import BoolArray
+from extender.core.nodes import CEILING, KEPT, CodeArray, IntArray
+from extender.core.topology.kubelet import Container, Kubelet, Stock, admit, idle, taken_anyhow
+from extender.core.topology.kubelet_hints import STRICT
+
+#: More copies than are counted one by one.
+MOST_COPIES = 1024
+
+
+class Place(Struct, frozen=True):
+    """One class of nodes."""
+
+    kubelet: Kubelet
+    stock: Stock
+    #: Members that are planned there and would be refused now, by what they ask for.
+    refused: tuple[tuple[Alignment, int], ...] = ()
+    #: What is left by pods that are bound, and who is planned, in order.
+    bare: Stock = Stock()
+    planned: tuple[Alignment, ...] = ()
+
+    def copies(self, pod: Alignment) -> int:
+        """How many such pods the kubelet admits one after the other; :data:`CEILING`: any number.
+
+        Negative where so many of those that are planned there already would be refused.
+        """
+        if self.kubelet.policy not in STRICT:
+            return CEILING
+        refused = dict(self.refused).get(pod, 0)
+        if refused:
+            return -refused
+        stock = self.stock
+        for count in range(MOST_COPIES):
+            verdict = admit(self.kubelet, stock, pod)
+            if verdict.reason:
+                return count
+            if verdict.stock == stock:
+                break
+            stock = verdict.stock
+        return CEILING
+
+    def spares(self, pod: Alignment) -> bool:
+        """Whether all that are planned are still admitted if the kubelet takes this pod first."""
+        if self.kubelet.policy not in STRICT or not self.planned:
+            return True
+        return replayed(self.kubelet, admit(self.kubelet, self.bare, pod).stock, self.planned)[
+            1
+        ] == (self.refused)
+
+    def emptied(self) -> Place:
+        """The same node as if no pod ran there."""
+        return Place(self.kubelet, idle(self.stock))
+
+    def takes(self, pods: Iterable[Alignment]) -> bool:
+        """Whether the kubelet admits them one after the other."""
+        stock = self.stock
+        for pod in pods:
+            verdict = admit(self.kubelet, stock, pod)
+            if verdict.reason:
+                return False
+            stock = verdict.stock
+        return True
+
+
+class Classes:
+    """Places by number, and what was counted for them."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+        self._counts: dict[tuple[int, Alignment, str], int] = {}
+
+    def number(self, place: Place) -> int:
+        """The number of a place, which may be new."""
+        number = self._numbers.setdefault(place, len(self.places))
+        if number == len(self.places):
+            self.places.append(place)
+        return number
+
+    def ask(self, number: int, pod: Alignment, what: str) -> int:
+        """What a place answers for a pod: one of _ANSWERS."""
+        key = number, pod, what
+        count = self._counts.get(key)
+        if count is None:
+            if len(self._counts) >= 16 * KEPT:
+                self._counts.clear()
+            count = self._counts[key] = _ANSWERS[what](self.places[number], pod)
+        return count
+
+
+_ANSWERS: Mapping[str, Callable[[Place, Alignment], int]] = {
+    "copies": lambda place, pod: place.copies(pod),
+    "emptied": lambda place, pod: place.emptied().copies(pod),
+    "spares": lambda place, pod: int(place.spares(pod)),
+}
+
+
+class ZoneView:
+    """The zones of all rows at one moment. Never changes."""
+
+    def __init__(self, codes: CodeArray, classes: Classes) -> None:
+        #: (rows,) the class of each; -1: its zones are not told.
+        self.codes = codes
+        self._classes = classes
+        self._answers: dict[tuple[Alignment, str], IntArray] = {}
+
+    def place(self, code: int) -> Place:
+        """One class."""
+        return self._classes.places[code]
+
+    def copies(self, pod: Alignment, *, empty: bool = False) -> IntArray:
+        """How many such pods each row's kubelet admits, see :meth:`Place.copies`. (rows,).
+
+        ``empty``: if no pod ran there.
+        """
+        return self._ask(pod, "emptied" if empty else "copies")
+
+    def spares(self, pod: Alignment) -> BoolArray:
+        """Rows where such a pod leaves all that are planned what they need. (rows,)."""
+        return self._ask(pod, "spares") > 0
+
+    def _ask(self, pod: Alignment, what: str) -> IntArray:
+        known = self._answers.get((pod, what))
+        if known is None:
+            used, at = np.unique(self.codes, return_inverse=True)
+            counts = [
+                CEILING if number < 0 else self._classes.ask(number, pod, what)
+                for number in used.tolist()
+            ]
+            known = self._answers[pod, what] = np.array(counts, np.int64)[at]
+        return known
+
+
+def worth(taker: Alignment, pod: Alignment) -> int:
+    """How many places for ``pod`` a pod takes at most that is aligned as ``taker`` is."""
+    if taker == pod:
+        return 1
+    least: dict[str, int] = {}
+    for name, count in (each for container in pod for each in _amounts(container)):
+        least[name] = min(count, least.get(name, count))
+    takes: dict[str, int] = {}
+    for name, count in (each for container in taker for each in _amounts(container)):
+        takes[name] = takes.get(name, 0) + count
+    return max((-(-takes.get(name, 0) // count) for name, count in least.items()), default=0)
+
+
+def _amounts(container: Container) -> list[tuple[str, int]]:
+    cpus = [("cpu", container.cpus)] if container.cpus else []
+    return [*container.devices, *container.memory, *cpus]
+
+
+def replayed(
+    kubelet: Kubelet, stock: Stock, pods: Iterable[Alignment]
+) -> tuple[Stock, tuple[tuple[Alignment, int], ...]]:
+    """What is left once all of them run, and how many the kubelet would have refused."""
+    refused: dict[Alignment, int] = {}
+    for pod in pods:
+        verdict = admit(kubelet, stock, pod)
+        stock = verdict.stock
+        if verdict.reason:
+            stock = taken_anyhow(kubelet, stock, pod)
+            refused[pod] = refused.get(pod, 0) + 1
+    return stock, tuple(refused.items())
