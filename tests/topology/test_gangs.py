@@ -17,7 +17,7 @@ from extender.core.topology.bandwidth import over_nodes
 from extender.core.topology.domains import Level
 from extender.core.topology.limits import Limit
 from extender.core.topology.spread import ports
-from tests.builders import node
+from tests.builders import HOST, node
 from tests.core.planning import SESSION, role
 
 BLOCK, RACK = "net/block", "net/rack"
@@ -247,3 +247,22 @@ def test_the_rest_of_a_limited_gang_stays_with_its_peers():
     assert lands(made, role(9), peers="c", limit=HARD_RACK).startswith(
         "no net/rack has room for 9 pods together; b/r1 has room for 8"
     )
+
+
+def apart() -> dict:
+    """Members that may not share a node: planned one after the other."""
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "w"}}}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"labels": {"app": "w"}, "spec": {"affinity": {"podAntiAffinity": rule}}}
+
+
+def test_members_that_restrict_each_other_get_one_domain_too():
+    made = racks("444 440 444 444", of=3)
+    assert sorted(lands(made, role(2, **apart()))) == ["d", "e"]
+    assert sorted(lands(made, role(3, **apart()))) == ["a", "b", "c"]
+    assert sorted(lands(made, role(3, **apart()), peers="g")) == ["g", "h", "i"]
+    assert lands(made, role(4, **apart()), limit=HARD_RACK).startswith(
+        "no net/rack has room for 4 pods together; b/r0 has room for 3; 3 nodes: room for 1"
+    )
+    assert len(set(lands(made, role(11, **apart())))) == 11
+    assert lands(made, role(12, **apart())).startswith("11 of 12 pods would fit even if")
