@@ -10,6 +10,7 @@ from typing import Any
 BOUNDED = {
     "cluster.nodes._vectors": 4096,
     "_shapes": 4096,
+    "cluster.shapes._known": 4096,
 }
 
 

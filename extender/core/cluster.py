@@ -21,7 +21,8 @@ from extender.core.occupancy import Occupancy
 from extender.core.places import ZoneView
 from extender.core.pods import PodTable
 from extender.core.resources import render
-from extender.core.shape import PodShape, shape_of
+from extender.core.shape import PodShape
+from extender.core.shapes import Shapes
 from extender.core.storage import Storage
 from extender.core.topology.domains import Level
 from extender.core.topology.nrt import NodeZones
@@ -62,6 +63,7 @@ class Cluster:
         self._frozen_namespaces: dict[str, dict[str, str]] | None = None
         #: Pods that are bound and have not ended.
         self.pods = PodTable()
+        self.shapes = Shapes()
         #: Places held, by key.
         self.reservations: dict[str, Reservation] = {}
 
@@ -169,7 +171,7 @@ class Cluster:
             return
         problem: InvalidObject | None = None
         try:
-            shape = shape or shape_of(pod, ignore_pin=True, ignore_node=True)
+            shape = shape or self.shapes.of(pod)
         except InvalidObject as error:
             problem = error
             shape = PodShape(namespace=meta.namespace or "default")

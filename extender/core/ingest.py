@@ -16,7 +16,7 @@ from extender.core.identity import (
 from extender.core.learning import note_refused, offered_by, surprised
 from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
-from extender.core.shape import PodShape, pinned_node, shape_of
+from extender.core.shape import PodShape, pinned_node
 from extender.core.state import State, reservation_key
 
 #: Muster's own scheduling gate, put on by admission (manifests/admission) or by Muster.
@@ -144,7 +144,7 @@ def _shape(s: State, pod: Pod) -> tuple[PodShape | None, Refusal | None]:
     if pod.spec.scheduler_name not in s.rules.scheduler_names:
         return None, None
     try:
-        return s.same(shape_of(pod, ignore_pin=True, ignore_node=True)), None
+        return s.same(s.cluster.shapes.of(pod)), None
     except InvalidObject as error:
         return None, refuse(
             Code.INVALID, field=error.field, value=repr(error.value), allowed=error.allowed

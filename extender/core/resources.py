@@ -24,6 +24,9 @@ MEMORY = "memory"
 STORAGE = "ephemeral-storage"
 PODS = "pods"
 
+#: The condition of a pod whose resize the kubelet puts off or refuses.
+RESIZE_PENDING = "PodResizePending"
+
 #: Quantities in units of 1e-9 (see quantity.nano), so that sums round once, at the end.
 Nanos = dict[str, int]
 
@@ -136,7 +139,7 @@ def _statuses(status: PodStatus | None) -> dict[str, ContainerStatus]:
 
 def _resize_infeasible(status: PodStatus) -> bool:
     return status.resize == "Infeasible" or any(
-        condition.type == "PodResizePending" and condition.reason == "Infeasible"
+        condition.type == RESIZE_PENDING and condition.reason == "Infeasible"
         for condition in status.conditions
     )
 

@@ -51,6 +51,7 @@ INDEX_LABELS = frozenset(
 #: Kueue's annotations of a pod template: the label of a level (KEP-2724).
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
+NEAR_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY)
 
 #: The node field that matchFields can name.
 NAME_FIELD = "metadata.name"
@@ -167,7 +168,7 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         priority=spec.priority or 0,
         node_name="" if ignore_node else spec.node_name,
         node_selector=_pairs(spec.node_selector),
-        node_affinity=_required_nodes(spec, ignore_pin=ignore_pin),
+        node_affinity=required_nodes(spec, ignore_pin=ignore_pin),
         preferred_nodes=node_affinity.preferred if node_affinity else (),
         tolerations=spec.tolerations,
         host_ports=_host_ports(spec),
@@ -183,8 +184,9 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
 def _near(annotations: Mapping[str, str]) -> tuple[Wish, ...]:
     """Kueue's podset annotations (KEP-2724); unconstrained asks for nothing that is not done."""
     wishes = []
-    for key, hard in ((REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
+    for key in NEAR_ANNOTATIONS:
         if key in annotations:
+            hard = key == REQUIRED_TOPOLOGY
             wishes.append(Wish(hard, f"metadata.annotations[{key}]", label=annotations[key]))
     return tuple(wishes)
 
@@ -210,7 +212,8 @@ def _required(spec: PodSpec) -> NodeSelector | None:
     return spec.affinity.node_affinity.required
 
 
-def _required_nodes(spec: PodSpec, *, ignore_pin: bool) -> NodeSelector | None:
+def required_nodes(spec: PodSpec, *, ignore_pin: bool) -> NodeSelector | None:
+    """Required node affinity, with or without Muster's pin. Raises InvalidObject."""
     required = _required(spec)
     if required is None:
         return None

@@ -17,12 +17,14 @@ from extender.core.groups import wanted_record
 from extender.core.identity import Membership, membership
 from extender.core.nodes import NodeTable
 from extender.core.shape import shape_of
+from extender.core.shapes import Shapes
 from extender.jobs import KINDS
 from extender.kube.decode import ObjectDecoder
 from tests.fuzz.draw import Draw, spoilt, written
 from tests.fuzz.texts import config, configs, readable, scalars, topologies
 from tests.fuzz.world import METRICS, QUIET, START, Show, World, good, kinds, resource
 
+_SHAPES = Shapes()
 VERBS = ("filter", "prioritize", "preempt", "bind")
 #: Kinds whose objects meet in one story: a job with its group, its pods and what they name.
 _STORY = (
@@ -159,6 +161,8 @@ def decoding(data: bytes) -> None:
                 if isinstance(claim, Membership):
                     wanted_record(claim.key, claim)
                 assert hash(shape_of(pod)) == hash(shape_of(pod))
+                alike = shape_of(pod, ignore_pin=True, ignore_node=True)
+                assert _SHAPES.of(pod) == alike == _SHAPES.of(pod)
             case e.NodeSeen(node):
                 NodeTable().upsert(node)
             case e.PlanSeen(raw):
