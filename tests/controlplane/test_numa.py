@@ -88,3 +88,23 @@ async def test_a_node_that_tells_nothing_more_is_taken_as_before(
     await world.delete_pod("two-1")
     await world.client.patch(api.VOLCANO_GROUPS, world.namespace, "two", {"spec": {"minMember": 1}})
     await world.until(lambda: world.bound("two") == {"two-0": "idle"}, "the whole node")
+
+
+async def test_a_kubelet_that_failed_a_pod_gets_no_other_like_it(
+    world: World, muster: Service
+) -> None:
+    await world.nodes("a", "b", gpus=8)
+    await world.group("one", 1)
+    await world.gang("one", 1, gpus=4)
+    await world.until(lambda: world.phases("one") == ["Running"], "the first, by name")
+    assert world.bound("one") == {"one-0": "a"}
+    refused = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "cannot be"}
+    await world.client.patch(api.PODS, world.namespace, "one-0", {"status": refused}, "status")
+    await world.until(lambda: world.phases("one") == ["Failed"], "its end")
+    await world.group("other", 1)
+    await world.gang("other", 1, gpus=4)
+    await world.until(lambda: world.bound("other") == {"other-0": "b"}, "the other node")
+    # One that asks for something else is no such pod.
+    await world.group("small", 1)
+    await world.gang("small", 1, gpus=6)
+    await world.until(lambda: world.bound("small") == {"small-0": "a"}, "the node that is left")
