@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-#: How often all manners are tried in one domain, each time with fewer rows.
-ROUNDS = 2
+#: How members that influence each other through resources alone are divided in one domain: in all
+#: manners, and again with the rows that the best so far leaves.
+EVERY = MANNERS * 2
+#: Domains that took no gang although they seemed large enough, after which no other one is tried.
+MISSES = 6
 #: Domains of a hard limit in which a long search is made, where no quick one works out.
 LONG_TRIES = 4
 #: More copies than any node takes; sums over rows stay far below 2**63.
@@ -56,6 +59,8 @@ class Ask(Struct):
     needs: list[tuple[Int64s, list[int]]]
     #: (rows,) the place of the node's name.
     names: Int64s
+    #: Ways of dividing that ``solve`` knows; one where it is slow and goes its own way.
+    manners: tuple[Manner, ...] = EVERY
 
 
 def ask_of(
@@ -75,7 +80,8 @@ def ask_of(
     for role, request, rows in zip(roles, requests, allowed, strict=True):
         if role.shape not in copies:
             copies[role.shape] = np.zeros(view.rows, np.int64)
-            kernels.copies(view.free, request, rows, MOST, copies[role.shape])
+            most = 1 if _once(view, role.shape, rows) else MOST
+            kernels.copies(view.free, request, rows, most, copies[role.shape])
     speaking = dict.fromkeys(r.shape for r, each in zip(roles, devices, strict=True) if each)
     needs = [(copies[s], [int(role.shape == s) for role in roles]) for s in speaking]
     if len(speaking) == 1:
@@ -90,6 +96,21 @@ def ask_of(
     }
     room = np.sum([free[:, column] for column in main] or [n for n, _ in needs], axis=0)
     return Ask(roles, solve, devices, room, 1, needs, names)
+
+
+def _once(view: Snapshot, shape: PodShape, rows: BoolArray) -> bool:
+    """Whether a copy keeps others off its node (host ports, anti-affinity), whatever else is free.
+    Spread does not count: it may let another one in later.
+    """
+    if not view.interacts(shape) or shape.spread or not rows.any():
+        return False
+    row, mark = int(np.flatnonzero(rows)[0]), view.checkpoint()
+    view.place(shape, row)
+    alone = any(
+        refused[row] for tracker in view.trackers(shape) for _, refused in tracker.refusals()
+    )
+    view.rollback(mark)
+    return alone
 
 
 class Found(Struct):
@@ -148,20 +169,21 @@ def _best(
         if alone and attempt is not None and _together(hosts, attempt, bound):
             return attempt
     best: Attempt | None = None
-    most = 0.0
+    most, misses = 0.0, 0
     for area in _areas(ask, hosts, wants, widest, known):
-        if area.ports <= most:
+        if area.ports <= most or misses == MISSES:
             break
         rows = inside(hosts, area, len(known))
         reach = None if bound < 0 else _around(hosts, rows, bound)
         seen: dict[Manner, int] = {}
-        for manner in MANNERS * ROUNDS:
+        for manner in ask.manners:
             rows = _better(ask, domains, area, rows, most)
             if seen.get(manner) == (left := int(np.count_nonzero(rows))):
                 continue  # none was dropped since it was tried
             seen[manner] = left
             attempt = _complete(ask, Way(rows, reach, domains, manner, quick=True), wants)
             if attempt is None:
+                misses += len(seen) == 1
                 break
             value = ports(domains, _devices(ask, attempt))
             if value > most:

@@ -102,6 +102,7 @@ def _found(
 
         allowed = [view.feasible_static(role.shape) for role in roles]
         ask = ask_of(view, roles, allowed, preference.names, step)
+        ask.manners = ask.manners[:1]
         return nearest.plan(ask, domains, peers, limit)
     case = bulk.case_of(session, view, roles, preference)
     if not domains.levels and limit is None:

@@ -256,6 +256,12 @@ def apart() -> dict:
     return {"labels": {"app": "w"}, "spec": {"affinity": {"podAntiAffinity": rule}}}
 
 
+def test_nodes_that_take_one_member_each_do_not_hide_the_rack():
+    """Of more nodes than areas are looked at, each would have room for all by its devices."""
+    made = racks("4440" + "4444" * 5, of=4)
+    assert sorted(lands(made, role(4, **apart()))) == ["e", "f", "g", "h"]
+
+
 def test_members_that_restrict_each_other_get_one_domain_too():
     made = racks("444 440 444 444", of=3)
     assert sorted(lands(made, role(2, **apart()))) == ["d", "e"]
