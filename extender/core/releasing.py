@@ -12,6 +12,7 @@ from extender.core import commands as c
 from extender.core.api import GANG_PLANS
 from extender.core.events import Done
 from extender.core.gang import PLACED, Gang, Member, Stage
+from extender.core.reasons import Code
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
 from extender.core.state import State
 
@@ -42,6 +43,10 @@ def write(s: State, gang: Gang, state: str) -> None:
     """Write the gang's plan record; a plan that is written is then released."""
     if state == PLANNED:
         gang.stage = Stage.WRITING
+    name = record_name(gang.key)
+    if not gang.record_version:
+        # That of an earlier group of this name, which the garbage collector has not come to yet.
+        gang.record_version = s.plan_versions.get((gang.key.namespace, name), "")
     members = [m for m in gang.members.values() if m.node]
     members.sort(key=lambda m: m.name)
     plan = PlanRecord(
@@ -54,7 +59,7 @@ def write(s: State, gang: Gang, state: str) -> None:
         members=tuple(PlannedMember(m.name, m.uid, m.task, m.node) for m in members),
         resource_version=gang.record_version,
     )
-    name, body = record_name(gang.key), encode(plan)
+    body = encode(plan)
     if state != PLANNED:
         body = {"metadata": body["metadata"], "spec": {"state": state, "epoch": s.epoch}}
     gang.record_in_flight = True
@@ -144,5 +149,8 @@ def finish(s: State, gang: Gang) -> None:
     gang.partial_since = None
     gang.partial = False
     gang.was_whole = True
+    if gang.refusal is not None and gang.refusal.code == Code.BACK_OFF:
+        # Bound all the same: by a Binding whose answer was lost, by another leader, by hand.
+        gang.refusal = None
     if gang.record_version and not gang.record_in_flight:
         write(s, gang, DONE)

@@ -292,3 +292,34 @@ async def test_a_fault_of_our_own_costs_its_object_alone(
     assert loop.faults == 1
     plans = [x.body["spec"]["groupRef"]["name"] for x in sent if isinstance(x, Create)]
     assert plans == ["train"]
+
+
+def test_a_group_made_again_writes_over_the_plan_of_the_one_before() -> None:
+    """As `kubectl replace --force` does it: the garbage collector comes to the plan later."""
+    m = Machine()
+    do.nodes(m, 2)
+    for _ in range(3):
+        do.gang(m, "train", 2)
+        m.flush()
+        assert len(m.bound("train")) == 2
+        for pod in list(m.bound("train")):
+            m.api.remove((PODS, "default", pod))
+        plan = record_name(GroupKey(VOLCANO_GROUPS, "default", "train"))
+        m.api.change((GANG_PLANS, "default", plan), metadata={"ownerReferences": []})
+        m.api.remove((VOLCANO_GROUPS, "default", "train"))
+        m.flush()
+    assert "rollbacks" not in m.replicas[0].state.counters
+    m.finish()
+
+
+def test_a_gang_that_is_whole_after_all_does_not_say_that_it_was_rolled_back() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "train", 2)
+    m.faults.append(Fault("422", verb="Create", kind="GangPlan"))
+    m.flush()
+    assert do.reason(m, "train") == "BackOff"
+    for number in range(2):
+        m.api.change((PODS, "default", f"train-{number}"), spec={"nodeName": f"n{number}"})
+    m.flush()
+    assert do.reason(m, "train") == ""
