@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from extender import __version__
-from extender.commands import check, demo, explain, replay, serve, simulate, topo
+from extender.commands import agent, check, demo, explain, replay, serve, simulate, topo
 
 COMMANDS = {
     "serve": serve,
@@ -22,6 +22,7 @@ COMMANDS = {
     "simulate": simulate,
     "replay": replay,
     "topo": topo,
+    "agent": agent,
 }
 
 

@@ -130,6 +130,12 @@ class Metrics:
         self.invariant_violations = counter(
             "invariant_violations", "Faults that verify() found.", "invariant"
         )
+        # `muster agent`. source: nvml, sysfs, podresources, annotation.
+        self.agent_lacks = counter(
+            "agent_lacks", "Fields that a node's agent could no longer read.", "source"
+        )
+        #: result: ok, refused, later (changed, but written too recently).
+        self.agent_writes = counter("agent_writes", "Writes of a node's annotations.", "result")
         self.record_lost = counter(
             "record_lost_turns", "Turns that the log of `serve --record` lacks."
         )

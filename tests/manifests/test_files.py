@@ -19,13 +19,14 @@ from extender.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
-FOLDERS = ("crds", "base", "admission", "scheduler")
+FOLDERS = ("crds", "base", "admission", "scheduler", "agent")
 FILES = sorted(
     path
     for path in MANIFESTS.rglob("*.yaml")
     if path.name != "kustomization.yaml" and path != MANIFESTS / "base/muster.yaml"
-    # The second kube-scheduler: tests/manifests/test_scheduler.py; alerts: tests/monitoring.
-    if path.parent.name not in ("scheduler", "monitoring")
+    # The second kube-scheduler: tests/manifests/test_scheduler.py; alerts: tests/monitoring; the
+    # node agent: tests/agent.
+    if path.parent.name not in ("scheduler", "monitoring", "agent")
 )
 
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]

@@ -53,7 +53,7 @@ def test_a_panel_asks_for_what_the_service_has(title, query, legend):
         ("muster_gone > 1", "no such metric"),
         ('muster_gangs{phrase="Partial"}', "no label phrase"),
         ('muster_gangs{phase="Partly"}', "nothing sets phase to Partly"),
-        ('sum(rate(muster_lease_renewals_total{result=~"refused|lost"}[5m]))', "to lost"),
+        ('sum(rate(muster_lease_renewals_total{result=~"refused|mislaid"}[5m]))', "to mislaid"),
         ("sum by (node) (muster_gangs)", "no label node"),
         ("muster_lists_total > 3", "a counter is for rate"),
         ("rate(muster_evidence[5m])", "a gauge is not"),
@@ -99,6 +99,8 @@ def test_every_metric_is_on_the_board_or_in_an_alert_or_meant_for_looking_it_up(
 
 #: Of the pages' access: a refusal is the answer of somebody who sees it.
 LOOKED_UP = {"muster_page_access_total"} & SERIES.keys()
+#: Of `muster agent`, another process, which tells the same in its log.
+LOOKED_UP |= {"muster_agent_lacks_total", "muster_agent_writes_total"}
 
 
 def test_panels_are_readable_and_do_not_overlap():

@@ -37,9 +37,9 @@ MOST_NICS = 256
 
 _FIELD = f"metadata.annotations[{KEY}]"
 _RUN = re.compile(r"([^ *]+)(?:\*([0-9]{1,6}))?")
-_CPUS = re.compile(r"-|[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
+CPUS = re.compile(r"-|[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 _ZONE = re.compile(r"-|[0-9]{1,4}")
-_NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,62}")
+NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,62}")
 
 
 class _V1(Struct, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
@@ -64,14 +64,14 @@ def encode(known: Topology) -> str:
     value = _V1(
         v=VERSION,
         devices=count,
-        links=_runs(there),
+        links=runs(there),
         index=None if known.index == tuple(range(count)) else list(known.index),
         product=known.product,
-        back="" if back == there else _runs(back),
+        back="" if back == there else runs(back),
         numa=_unless_unknown(["-" if zone == NO_ZONE else str(zone) for zone in known.numa]),
         cpus=_unless_unknown([cpus or "-" for cpus in known.cpus]),
         nics=list(known.nics),
-        nic_links=_runs([word_of(int(code)) for code in known.nic_links.ravel()]),
+        nic_links=runs([word_of(int(code)) for code in known.nic_links.ravel()]),
     )
     return msgspec.json.encode(value).decode()
 
@@ -95,7 +95,7 @@ def decode(text: str) -> Topology:
     index = list(range(count)) if value.index is None else value.index
     if len(set(index)) != count or len(index) != count or min(index) < 0:
         raise InvalidObject(f"{_FIELD}.index", value.index, f"{count} different numbers")
-    if len(value.nics) > MOST_NICS or not all(_NAME.fullmatch(nic) for nic in value.nics):
+    if len(value.nics) > MOST_NICS or not all(NAME.fullmatch(nic) for nic in value.nics):
         raise InvalidObject(f"{_FIELD}.nics", value.nics, f"at most {MOST_NICS} device names")
     pairs = count * (count - 1) // 2
     there = _codes("links", value.links, pairs)
@@ -105,10 +105,12 @@ def decode(text: str) -> Topology:
     links[rows, columns], links[columns, rows] = there, back
     cells = _codes("nicLinks", value.nic_links, count * len(value.nics))
     zones = (
-        _words("numa", value.numa, count, _ZONE, "a number or -") if value.numa else ["-"] * count
+        words(f"{_FIELD}.numa", value.numa, count, _ZONE, "a number or -")
+        if value.numa
+        else ["-"] * count
     )
     cpus = (
-        _words("cpus", value.cpus, count, _CPUS, "a list of CPUs or -")
+        words(f"{_FIELD}.cpus", value.cpus, count, CPUS, "a list of CPUs or -")
         if value.cpus
         else ["-"] * count
     )
@@ -123,7 +125,8 @@ def decode(text: str) -> Topology:
     )
 
 
-def _runs(words: Sequence[str]) -> str:
+def runs(words: Sequence[str]) -> str:
+    """A list of words as text, runs of equal ones counted: ``NV18*27 NV17``."""
     out: list[str] = []
     at = 0
     while at < len(words):
@@ -136,22 +139,25 @@ def _runs(words: Sequence[str]) -> str:
 
 
 def _unless_unknown(words: list[str]) -> str:
-    return "" if set(words) == {"-"} else _runs(words)
+    return "" if set(words) == {"-"} else runs(words)
 
 
-def _words(name: str, text: str, count: int, form: re.Pattern[str], allowed: str) -> list[str]:
-    """The words of a list with counted runs; exactly ``count``, each of this form."""
+def words(field: str, text: str, count: int, form: re.Pattern[str], allowed: str) -> list[str]:
+    """The words of a list with counted runs; exactly ``count``, each of this form.
+
+    Raises InvalidObject, naming ``field``.
+    """
     out: list[str] = []
     for part in text.split(" ") if text else []:
         run = _RUN.fullmatch(part)
         if run is None or not form.fullmatch(run[1]):
-            raise InvalidObject(f"{_FIELD}.{name}", part, f"{allowed}, or WORD*COUNT")
+            raise InvalidObject(field, part, f"{allowed}, or WORD*COUNT")
         times = int(run[2] or 1)
         if len(out) + times > count:
-            raise InvalidObject(f"{_FIELD}.{name}", text, f"{count} words")
+            raise InvalidObject(field, text, f"{count} words")
         out += [run[1]] * times
     if len(out) != count:
-        raise InvalidObject(f"{_FIELD}.{name}", text, f"{count} words")
+        raise InvalidObject(field, text, f"{count} words")
     return out
 
 
@@ -161,7 +167,7 @@ _LINKS = "SYS NODE PHB PXB PIX PSB NVn XGMIn or ?"
 
 def _codes(name: str, text: str, count: int) -> list[int]:
     out: list[int] = []
-    for word in _words(name, text, count, _LINK, _LINKS):
+    for word in words(f"{_FIELD}.{name}", text, count, _LINK, _LINKS):
         code = code_of(word)
         if code is None or code == SELF:
             raise InvalidObject(f"{_FIELD}.{name}", word, _LINKS)
