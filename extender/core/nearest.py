@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-#: How members that influence each other through resources alone are divided in one domain: in all
-#: manners, and again with the rows that the best so far leaves.
+#: How members that are alike are divided in one domain: in all manners, and again with the rows that
+#: the best so far leaves.
 EVERY = MANNERS * 2
 #: Domains that took no gang although they seemed large enough, after which no other one is tried.
 MISSES = 6
@@ -59,7 +59,7 @@ class Ask(Struct):
     needs: list[tuple[Int64s, list[int]]]
     #: (rows,) the place of the node's name.
     names: Int64s
-    #: Ways of dividing that ``solve`` knows; one where it is slow and goes its own way.
+    #: Ways of dividing that are tried; one where ``solve`` is slow and goes its own way.
     manners: tuple[Manner, ...] = EVERY
 
 
@@ -95,7 +95,7 @@ def ask_of(
         columns[int(request[columns].argmax())] for request in requests if any(request[columns])
     }
     room = np.sum([free[:, column] for column in main] or [n for n, _ in needs], axis=0)
-    return Ask(roles, solve, devices, room, 1, needs, names)
+    return Ask(roles, solve, devices, room, 1, needs, names, MANNERS)
 
 
 def _once(view: Snapshot, shape: PodShape, rows: BoolArray) -> bool:
