@@ -16,8 +16,12 @@ from extender.core.errors import InvalidObject
 from extender.core.groups import wanted_record
 from extender.core.identity import Membership, membership
 from extender.core.nodes import NodeTable
+from extender.core.places import Place
 from extender.core.shape import shape_of
 from extender.core.shapes import Shapes
+from extender.core.topology.kubelet import Container
+from extender.core.topology.nrt import zones_of
+from extender.core.topology.stock import kubelet_of, stock_of
 from extender.jobs import KINDS
 from extender.kube.decode import ObjectDecoder
 from tests.fuzz.draw import Draw, spoilt, written
@@ -25,6 +29,7 @@ from tests.fuzz.texts import config, configs, readable, scalars, topologies
 from tests.fuzz.world import METRICS, QUIET, START, Show, World, good, kinds, resource
 
 _SHAPES = Shapes()
+_ALIGNED = (Container(devices=(("nvidia.com/gpu", 2),), cpus=1, memory=(("memory", 2**30),)),)
 VERBS = ("filter", "prioritize", "preempt", "bind")
 #: Kinds whose objects meet in one story: a job with its group, its pods and what they name.
 _STORY = (
@@ -165,6 +170,10 @@ def decoding(data: bytes) -> None:
                 assert _SHAPES.of(pod) == alike == _SHAPES.of(pod)
             case e.NodeSeen(node):
                 NodeTable().upsert(node)
+            case e.ZonesSeen(_, told):
+                zones = zones_of(told)
+                place = Place(kubelet_of(zones), stock_of(zones, {"nvidia.com/gpu"}))
+                assert place.copies(_ALIGNED) <= place.emptied().copies(_ALIGNED)
             case e.PlanSeen(raw):
                 record.decode(raw)
             case e.JobSeen(of, raw):
