@@ -28,8 +28,9 @@ class Wish(Struct, frozen=True):
 
     @property
     def value(self) -> str:
-        """What it says."""
-        return self.label or self.tier_name or str(self.tier)
+        """What it says, its beginning where it is long (an annotation may be)."""
+        text = self.label or self.tier_name or str("''" if self.tier is None else self.tier)
+        return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Limit(Struct, frozen=True):
@@ -85,7 +86,7 @@ def _unknown(wish: Wish, domains: Domains, configured: Sequence[Level]) -> Refus
     levels = domains.levels
     if wish.tier is not None:
         allowed = f"0 (one node) to {len(levels) + bool(levels)}" if levels else "0 (one node)"
-    elif wish.label:
+    elif not wish.tier_name:
         allowed = ", ".join([*(level.label for level in levels), HOST])
     else:
         allowed = ", ".join(level.name or level.label for level in levels) or "none"
