@@ -179,6 +179,8 @@ def _form(body: Manifest, job: str) -> str:
 
 def _of_any(entry: Manifest, job: str) -> Manifest:
     """An environment variable without a value that a rank or an address differs by."""
-    value = entry.get("value") or ""
+    value = entry.get("value")
+    if not isinstance(value, str):  # the API server is the one to say so
+        return entry
     names = value == job or f"{job}-" in value
     return {**entry, "value": ""} if names or value.isdecimal() else entry
