@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from extender.core.topology import annotation, devices
 from extender.kube import credentials
 from extender.obs.metrics import Metrics
 from extender.settings import Agent
+from extender.sim.daemon import free_port
 from extender.sim.realplane import RealPlane, binaries
 from tests.agent.machine import Nvml
 
@@ -136,7 +138,9 @@ async def test_what_it_writes_is_read_back_and_changes_are_written_once_an_inter
     plane, hgx, tmp_path
 ):
     where = credentials.from_kubeconfig(str(kubeconfig_of(plane, tmp_path, token_of(plane, "n1"))))
-    settings = Agent.model_validate({**hgx.settings.model_dump(by_alias=True), **QUICK})
+    port = free_port()
+    given = {**hgx.settings.model_dump(by_alias=True), **QUICK, "metricsPort": port}
+    settings = Agent.model_validate(given)
     before = node_of(plane, "n1")["metadata"]
 
     async def running(done, metrics: Metrics) -> None:
@@ -170,7 +174,15 @@ async def test_what_it_writes_is_read_back_and_changes_are_written_once_an_inter
 
     # Another life of the agent finds that nothing differs.
     second, asked = Metrics(), hgx.kubelet.asked
-    await running(lambda: until(lambda: hgx.kubelet.asked >= asked + 5), second)
+
+    def shown() -> bool:
+        if hgx.kubelet.asked < asked + 5:
+            return False
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+            text = page.read().decode()
+        return 'muster_agent_writes_total{result="ok"} 0.0' in text
+
+    await running(lambda: until(shown), second)
     assert (count(second, "ok"), count(second, "later")) == (0, 0)
     assert node_of(plane, "n1")["metadata"]["resourceVersion"] == version
 
