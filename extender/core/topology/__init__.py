@@ -4,6 +4,7 @@ What the rest of Muster uses, in the order in which it is used::
 
     read(text)                     a dump of a driver's tool         -> Reading (Topology, warnings)
     annotation.decode(text)        Muster's node annotation          -> Topology
+    devices.decode(text)           the other: health and holders     -> Devices
     catalogue.shape_of(labels)     GFD's labels                      -> Shape (Topology) or None
     nrt.zones_of(object)           NodeResourceTopology              -> NodeZones
     bandwidth.model_of(topology)   GB/s of every set of its devices  -> NodeModel
