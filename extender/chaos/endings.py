@@ -55,6 +55,9 @@ class Endings:
         if claims.phase(change.object) != "Succeeded":
             return
         spans = self._succeeded.setdefault((claims.owner_uid(change.object), meta["name"]), {})
+        if meta["uid"] not in spans and meta.get("deletionTimestamp"):
+            # It was stopped, and ended well for that: its work is not done.
+            return
         since, _ = spans.get(meta["uid"], (change.version, None))
         if change.kind != "DELETED":
             spans[meta["uid"]] = (since, None)
