@@ -112,6 +112,7 @@ def test_what_a_plan_holds_is_held_by_zone() -> None:
     made = cluster_of({"a": {"of": [4, 4]}})
     shape = asked(3, 1).shape
     row = made.row_of("a")
+    assert row is not None
     made.reserve("default/w", shape, row)
     # 1 + 4 are left: one more.
     assert Snapshot(made).capacity(shape).tolist() == [1]
@@ -190,7 +191,7 @@ def test_events_and_wrong_zones() -> None:
     twice = msgspec.structs.replace(twice, zones=(twice.zones[0], twice.zones[0]))
     brain.apply(e.ZonesSeen(NODE_TOPOLOGIES, twice), 3.0)
     assert cluster.zone_view() is None
-    [notice] = [x for x in brain.step(3.0) if hasattr(x, "reason")]
+    [notice] = [x for x in brain.step(3.0) if isinstance(x, c.Notice)]
     assert (notice.name, notice.reason) == ("a", "InvalidZones")
     assert "zones[1].name" in notice.message
     brain.apply(e.ZonesSeen(OLD_NODE_TOPOLOGIES, topology("a", [4, 4])), 4.0)
@@ -208,12 +209,15 @@ def test_zones_that_nobody_could_have() -> None:
     tell(made, topology("a", [2**40, 4]))
     assert Snapshot(made).capacity(asked(4, 1).shape).tolist() == [2]
     tell(made, topology("a", [1] * 40))
-    assert Snapshot(made).zones.copies(asked(4, 1).shape.aligned).tolist() == [CEILING]
+    zones = Snapshot(made).zones
+    assert zones is not None
+    assert zones.copies(asked(4, 1).shape.aligned).tolist() == [CEILING]
 
 
 def test_nodes_that_look_the_same_are_one_class() -> None:
     made = cluster_of({f"n{at}": {"of": [4, 4], "free": [2, 2]} for at in range(5)})
     zones = made.zone_view()
+    assert zones is not None
     assert zones.codes.tolist() == [0] * 5
     assert np.array_equal(zones.copies(asked(2, 1).shape.aligned), [2] * 5)
     assert zones.copies(asked(2, 1).shape.aligned, empty=True).tolist() == [4] * 5
@@ -301,6 +305,7 @@ def test_a_kubelet_that_failed_a_pod_gets_no_other_like_it() -> None:
     view = Snapshot(state.cluster)
     state.evidence.ban(state.cluster, view)
     found = plan(SESSION, view, [asked(4, 1)])
+    assert not isinstance(found, Placement)
     assert "1 node: its kubelet refused it there: TopologyAffinityError" in found.render()
     assert isinstance(plan(SESSION, view, [asked(2, 1)]), Placement)
     # Something else came to the node.
@@ -341,7 +346,9 @@ def test_kinds_that_are_in_each_others_way_are_not_planned() -> None:
     assert view.zones_take([(three, 0), (two, 0), (two, 0)])
     assert not view.zones_take([(three, 0), (three, 0), (two, 0)])
     view.zones_shared = True
-    assert plan(SESSION, view, [asked(3, 2), Role("ps", two, 1)]).code == Code.NO_ROOM
+    found = plan(SESSION, view, [asked(3, 2), Role("ps", two, 1)])
+    assert not isinstance(found, Placement)
+    assert found.code == Code.NO_ROOM
 
 
 def test_what_debug_nodes_shows() -> None:

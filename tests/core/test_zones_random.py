@@ -31,7 +31,7 @@ def nodes(rng: random.Random):
 
 
 def test_one_kind_is_placed_if_and_only_if_the_kubelets_admit_so_many() -> None:
-    outcomes = Counter()
+    outcomes: Counter[bool] = Counter()
     for number in range(300):
         rng = random.Random(number)
         brain = Coordinator(Rules(), SESSION, {})
@@ -45,6 +45,7 @@ def test_one_kind_is_placed_if_and_only_if_the_kubelets_admit_so_many() -> None:
         room = 0
         for row, name in enumerate(cluster.names):
             place = cluster.zones.place(name)
+            assert place is not None
             stock = place.stock
             while not (verdict := admit(place.kubelet, stock, shape.aligned)).reason:
                 stock, room = verdict.stock, room + 1
@@ -57,7 +58,7 @@ def test_one_kind_is_placed_if_and_only_if_the_kubelets_admit_so_many() -> None:
 
 
 def test_gangs_of_several_kinds_are_admitted_in_the_order_of_their_names() -> None:
-    placed = Counter()
+    placed: Counter[bool] = Counter()
     for number in range(300):
         rng = random.Random(number)
         brain = Coordinator(Rules(), SESSION, {})
@@ -83,5 +84,7 @@ def test_gangs_of_several_kinds_are_admitted_in_the_order_of_their_names() -> No
         placed["" not in planned] += 1
         assert planned == {""} or "" not in planned
         for name in cluster.names:
-            assert cluster.zones.place(name).refused == (), (number, name)
+            place = cluster.zones.place(name)
+            assert place is not None
+            assert place.refused == (), (number, name)
     assert min(placed[True], placed[False]) > 50

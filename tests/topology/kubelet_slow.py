@@ -56,10 +56,11 @@ def admit(node: Node, pod: list[Ask], plugins=None) -> tuple[list[frozenset[int]
 
     Raises Refused.
     """
-    reuse = {name: set() for name in node.devices}
+    reuse: dict[str, set[int]] = {name: set() for name in node.devices}
     reuse_cpus: set[int] = set()
-    held = {name: set() for name in node.devices}
+    held: dict[str, set[int]] = {name: set() for name in node.devices}
     told = []
+    best: Hint | None = None
     for at, ask in enumerate(pod):
         if node.scope == "pod":
             if at == 0:
@@ -146,6 +147,8 @@ def better(node: Node, wanted: int, current: Hint | None, candidate: Hint) -> Hi
         return candidate
     if current.preferred != candidate.preferred:
         return current if current.preferred else candidate
+    assert current.zones is not None
+    assert candidate.zones is not None
     mine, other = len(current.zones), len(candidate.zones)
     if current.preferred or mine > wanted or (mine == wanted == other):
         return fitter(node, current, candidate)
@@ -158,6 +161,8 @@ def better(node: Node, wanted: int, current: Hint | None, candidate: Hint) -> Hi
 
 def fitter(node: Node, current: Hint, candidate: Hint) -> Hint:
     a, b = current.zones, candidate.zones
+    assert a is not None
+    assert b is not None
     if len(a) != len(b):
         return current if len(a) < len(b) else candidate
     if node.distance is not None and node.policy != "single-numa-node":
@@ -211,6 +216,7 @@ def device_hints(node: Node, name: str, count: int, reuse: set[int]) -> list[Hin
 
 
 def cpu_hints(node: Node, count: int, reuse: set[int]) -> list[Hint]:
+    assert node.cpus is not None
     having = sorted(set(node.cpus.values()))
     least, found = len(having), []
     for zones in map(frozenset, subsets(having)):
@@ -223,6 +229,7 @@ def cpu_hints(node: Node, count: int, reuse: set[int]) -> list[Hint]:
 
 
 def memory_hints(node: Node, asked: dict[str, int]) -> list[Hint]:
+    assert node.memory is not None
     least, found = len(node.zones), []
     for zones in subsets(node.zones):
         if any(sum(node.memory[k][z] for z in zones) < size for k, size in asked.items()):
@@ -277,6 +284,7 @@ def take_devices(
 def take_cpus(node: Node, ask: Ask, zones: frozenset[int] | None, reuse: set[int]) -> None:
     if not exclusive(node, ask):
         return
+    assert node.cpus is not None
     if ask.cpus % node.threads:
         raise Refused("SMTAlignmentError")
     pool = node.free_cpus | reuse
@@ -294,6 +302,7 @@ def take_cpus(node: Node, ask: Ask, zones: frozenset[int] | None, reuse: set[int
 
 def pick_cpus(node: Node, pool: set[int], count: int, reuse: set[int]) -> set[int]:
     """Idle zones as a whole, then the zones with the fewest; in a zone first what can be reused."""
+    assert node.cpus is not None
     by_zone: dict[int, list[int]] = {}
     for cpu in sorted(pool, key=lambda cpu: (cpu not in reuse, cpu)):
         by_zone.setdefault(node.cpus[cpu], []).append(cpu)
@@ -319,6 +328,7 @@ def take_memory(node: Node, ask: Ask, zones: frozenset[int] | None) -> None:
     if short:
         best = None
         for hint in memory_hints(node, asked):
+            assert hint.zones is not None
             if zones is not None and not zones <= hint.zones:
                 continue
             key = (not hint.preferred, len(hint.zones), sum(2**z for z in hint.zones))
@@ -327,6 +337,7 @@ def take_memory(node: Node, ask: Ask, zones: frozenset[int] | None) -> None:
         if best is None:
             raise Refused("UnexpectedAdmissionError")
         zones = best[1]
+    assert zones is not None
     for kind, size in asked.items():
         for zone in sorted(zones):
             part = min(size, node.free_memory[kind][zone])

@@ -27,7 +27,8 @@ def amounts(case: dict, what: str) -> Amounts | None:
 
 
 def stock_of(case: dict) -> Stock:
-    zones, free = [], 0
+    zones: list[int] = []
+    free = 0
     left = case.get("free", case["zones"])
     for zone, (has, keeps) in enumerate(zip(case["zones"], left, strict=True)):
         for number in range(has.get("gpus", 0)):
@@ -188,11 +189,11 @@ def any_node(rng: random.Random) -> tuple[Kubelet, Stock, slow.Node]:
         static_memory=node.memory is not None,
         threads=threads,
     )
-    devices = tuple(
+    none_free = tuple(
         (name, Devices(tuple(to_mask(where) for where in each.values()), 0))
         for name, each in node.devices.items()
     )
-    empty = Stock(devices, cpus, groups=(0,) * zones if node.memory else ())
+    empty = Stock(none_free, cpus, groups=(0,) * zones if node.memory else ())
     return fast, stock_of_slow(empty, node), node
 
 
