@@ -63,6 +63,21 @@ def owner_uid(pod: Manifest) -> str:
     return ""
 
 
+def replicas(job: Manifest) -> dict[str, Manifest]:
+    """The pods that a training job asks for: their specs by name."""
+    return {
+        f"{job['metadata']['name']}-{role.lower()}-{index}": spec["template"]["spec"]
+        for role, spec in job["spec"]["pytorchReplicaSpecs"].items()
+        for index in range(spec["replicas"])
+    }
+
+
+def succeeded(job: Manifest) -> int:
+    """Replicas of a training job that have done what they were there for."""
+    by_role = (job.get("status") or {}).get("replicaStatuses") or {}
+    return sum(int(each.get("succeeded") or 0) for each in by_role.values())
+
+
 def verdict(job: Manifest) -> str:
     """The terminal condition of a training job; "" while it has none."""
     for condition in (job.get("status") or {}).get("conditions") or ():

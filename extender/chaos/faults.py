@@ -98,6 +98,9 @@ class Faults:
     def edit_minimum(self) -> None:
         self._users.edit_minimum()
 
+    def scale_job(self) -> None:
+        self._users.scale_job()
+
     def suspend_job(self) -> None:
         """For a while."""
         jobs = [work for work in self._users.works.values() if work.form == "job"]

@@ -29,6 +29,7 @@ GROUPS: Final[tuple[Mapping[str, int], ...]] = (
         "recreate_record": 1,
         "edit_minimum": 1,
         "suspend_job": 1,
+        "scale_job": 1,
         "bind_foreign": 1,
         "delete_foreign": 1,
         "bind_member": 1,

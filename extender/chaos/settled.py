@@ -97,14 +97,11 @@ class Settled:
         if job is None or claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
             return []
         names = {pod["metadata"]["name"] for pod in members}
-        result = []
-        for role, spec in job["spec"]["pytorchReplicaSpecs"].items():
-            for index in range(spec["replicas"]):
-                name = f"{job['metadata']['name']}-{role.lower()}-{index}"
-                if name not in names:
-                    metadata = {"name": name, "uid": f"unmade {name}"}
-                    result.append({"metadata": metadata, "spec": spec["template"]["spec"]})
-        return result
+        return [
+            {"metadata": {"name": name, "uid": f"unmade {name}"}, "spec": spec}
+            for name, spec in claims.replicas(job).items()
+            if name not in names
+        ]
 
     def _job_of(self, record: Manifest) -> Manifest | None:
         """The job that has the group's name: its group, whoever made it."""
@@ -114,15 +111,32 @@ class Settled:
         return None
 
     def _jobs(self) -> Iterator[Problem]:
-        """A job that has not ended has its group, for that says why it waits."""
+        """A job that has not ended has its group, for that says why it waits, and the pods that
+        it asks for now, no others.
+        """
         groups = {
-            record["metadata"]["name"]
+            record["metadata"]["name"]: record
             for record in self._store.list(VOLCANO_GROUPS, self._namespace)
         }
         for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
-            name = job["metadata"]["name"]
-            if not claims.verdict(job) and name not in groups:
+            name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+            if claims.verdict(job):
+                continue
+            if name not in groups:
                 yield "I7", f"job {name} has no PodGroup"
+                continue
+            wanted = claims.replicas(job)
+            least = claims.minimum(VOLCANO_GROUPS, groups[name])
+            # Replicas that have succeeded, and whose pods are gone, are asked for no more.
+            if not len(wanted) - claims.succeeded(job) <= least <= len(wanted):
+                yield "I7", f"job {name} asks for {len(wanted)} pods, its group for {least}"
+            for pod in self._pods:
+                mine = claims.owner_uid(pod) == uid and not claims.ended(pod)
+                if mine and pod["metadata"]["name"] not in wanted:
+                    yield (
+                        "I7",
+                        f"{pod['metadata']['name']} runs, and job {name} does not ask for it",
+                    )
 
     def _plain(self) -> Iterator[Problem]:
         for pod in self._pods:

@@ -96,6 +96,20 @@ class Users:
         body = {"spec": {"runPolicy": {"suspend": on}}}
         self.patch(api.PYTORCH_JOBS, NAMESPACE, work.name, body)
 
+    def scale_job(self) -> None:
+        """Another number of workers, be the job waiting, running or over."""
+        work = self._work(lambda work: work.form == "job")
+        if work is not None:
+            self.scale(work, self.rng.randint(1, workloads.MOST_PODS))
+
+    def scale(self, work: Workload, size: int) -> None:
+        """Set a job's replicas: a master and workers."""
+        work.size = work.least = size
+        self.plant.note(f"job {work.name}: {size - 1} workers")
+        roles = {"Worker": None, **workloads.job(work)["spec"]["pytorchReplicaSpecs"]}
+        body = {"spec": {"pytorchReplicaSpecs": roles}}
+        self.patch(api.PYTORCH_JOBS, NAMESPACE, work.name, body)
+
     def bind_foreign(self) -> None:
         """Another scheduler binds a pod of its own, whatever Muster has planned there."""
         if not (nodes := self.nodes()):

@@ -13,6 +13,8 @@ from extender.sim.kubelet import EXIT_CODE, RUN_SECONDS
 
 NAMESPACE = "default"
 GPU = "nvidia.com/gpu"
+#: Of one workload.
+MOST_PODS = 5
 _GATE = {"name": "scheduling.muster.dev/gang"}
 _SPEC_OF_GROUP = {VOLCANO_GROUPS: "minMember", SIGS_GROUPS: "minMember"}
 
@@ -50,7 +52,7 @@ class Workload(Struct):
 def draw(rng: random.Random, name: str) -> Workload:
     """Any workload."""
     form = rng.choice(("volcano", "volcano", "sigs", "native", "ack", "job", "job", "plain"))
-    size = rng.randint(1, 5) if form != "plain" else rng.randint(1, 2)
+    size = rng.randint(1, MOST_PODS) if form != "plain" else rng.randint(1, 2)
     seconds = rng.choice((None, None, rng.uniform(5.0, 60.0)))
     return Workload(
         name,

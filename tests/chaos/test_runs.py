@@ -53,6 +53,24 @@ def test_one_replica_and_no_faults_a_gang_is_whole(form):
     assert len(scene.bound()) == 4
 
 
+@pytest.mark.parametrize("size", [1, 2, 6, 9])
+@pytest.mark.parametrize("at", [0.05, 20.0])
+def test_a_job_has_the_pods_that_it_asks_for_now(at, size):
+    work = Workload("j", "job", gpus=1, size=4, least=4)
+    quiet = Quiet(work)
+
+    def scene(plant, users, faults):
+        quiet(plant, users, faults)
+        faults._after(at, lambda: users.scale(work, size))
+
+    assert run(1, scene).violations == []
+    every = {"j-master-0", *(f"j-worker-{index}" for index in range(size - 1))}
+    if size <= 8:
+        assert quiet.bound() == every
+    else:  # the others of a job that runs stay when it asks for more than there is room for
+        assert len(quiet.bound()) in (0, 4, 8)
+
+
 def test_a_gang_that_does_not_fit_holds_nothing_and_says_why():
     small = Workload("small", "sigs", gpus=1, size=2, least=2)
     scene = Quiet(Workload("large", "volcano", gpus=4, size=3, least=3), small)
