@@ -125,12 +125,12 @@ async def nodes_in(world: World, zone: str, *names: str) -> None:
 async def test_the_gang_goes_where_its_volumes_can_be_made(
     world: World, muster: Service, zonal: str
 ) -> None:
-    await nodes_in(world, "a", "a1", "a2")
+    await nodes_in(world, "a", "a1", "a2", "a3")
     await nodes_in(world, "b", "b1", "b2", "b3")
     with scheduler_stopped(world):
         await gang_with_claims(world, zonal, 3)
         plan = await until_planned(world, "train", 3)
-    assert set(plan.values()) & {"a1", "a2"}, "the first plan knows nothing of the zone"
+    assert set(plan.values()) == {"a1", "a2", "a3"}, "the first plan knows nothing of the volumes"
     await world.until(lambda: world.phases() == ["Running"] * 3, "three running pods")
     assert set(world.bound().values()) == {"b1", "b2", "b3"}
     assert muster.view.state()["counters"]["evidence"] >= 1
@@ -162,13 +162,14 @@ async def test_without_room_in_the_zone_it_waits_and_says_who_refused(
 async def test_one_look_teaches_all_nodes_of_the_zone(
     world: World, muster: Service, zonal: str
 ) -> None:
-    """Forty nodes that cannot be used are not tried one after the other."""
+    """Forty nodes that cannot be used, and are tried first, are not tried one after the other."""
+    usable = [f"b{i:02}" for i in range(41)]
     await nodes_in(world, "a", *(f"a{i:02}" for i in range(40)))
-    await nodes_in(world, "b", "b1", "b2")
+    await nodes_in(world, "b", *usable)
     await gang_with_claims(world, zonal, 2)
     await world.until(lambda: world.phases() == ["Running"] * 2, "two running pods")
-    assert set(world.bound().values()) == {"b1", "b2"}
-    assert muster.view.state()["counters"]["evidence"] <= 6
+    assert set(world.bound().values()) <= set(usable)
+    assert 1 <= muster.view.state()["counters"]["evidence"] <= 6
     check_landed_whole(world, "train", 2)
 
 
