@@ -207,7 +207,7 @@ class Story:
             text = re.sub(r"\d+ (of at least \d+ pods bound)", r"SOME \1", text)
             text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", text)
             text = re.sub(
-                r"(Muster: gang \S+ waits: ).*?(?=(, \d+ |\. )[a-zA-Z(]+)", r"\1WHY", text
+                r"(Muster: gang \S+ waits: ).*?(?=(, \d+ (?!asked)|\. )[a-zA-Z(]+)", r"\1WHY", text
             )
             # Other tests leave PriorityClasses on the real control plane.
             text = re.sub(r"(does not exist; allowed: ).*", r"\1CLASSES", text)
