@@ -12,6 +12,7 @@ import yaml
 
 from extender import cli
 from extender.commands.checks import schema
+from extender.jobs import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 VOLCANO = "scheduling.volcano.sh/v1beta1"
@@ -75,6 +76,7 @@ def of_master(**changes: Any) -> dict[str, Any]:
     return job(pytorchReplicaSpecs={"Master": role(**changes)})
 
 
+RUNS = ", ".join(dict.fromkeys(kind.resource.kind for kind in KINDS))
 NO_FIELD = "error: no such field; did you mean"
 
 
@@ -149,7 +151,7 @@ NO_FIELD = "error: no such field; did you mean"
         ),
         (
             {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
-            ": warning: Muster does not run this kind (it runs PyTorchJob, TFJob, XGBoostJob, JAXJob, PaddleJob); nothing was checked",
+            f": warning: Muster does not run this kind (it runs {RUNS}); only advice is given",
         ),
     ],
 )
@@ -291,3 +293,83 @@ def test_without_the_definitions_it_says_so(tmp_path: Path, monkeypatch, check: 
         assert "manifests/crds is not found" in capsys.readouterr().err
     finally:
         schema._definitions.cache_clear()
+
+
+def test_advice_looks_at_claims_and_namespaces_of_all_files(check: Check) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    }
+    elsewhere = {**claim, "metadata": {"name": "data", "namespace": "other"}}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    spec = pod(container={"volumeMounts": mounts}, volumes=volumes)["spec"]
+    body = of_master(template={"spec": spec})
+    body["spec"]["pytorchReplicaSpecs"]["Worker"] = role(replicas=2, template={"spec": spec})
+    assert check(elsewhere, body) == (0, [])
+    code, problems = check(body, claim)
+    assert code == 0
+    at = (
+        "template.spec.volumes[0].persistentVolumeClaim.claimName: warning: is 'data': the claim is"
+    )
+    assert [each.partition(" Read")[0] for each in problems] == [
+        f"spec.pytorchReplicaSpecs.{type_}.{at}" for type_ in ("Master", "Worker")
+    ]
+    space = {"metadata": {"name": "default", "labels": {"istio-injection": "enabled"}}}
+    _, problems = check(of_master(), {"apiVersion": "v1", "kind": "Namespace", **space})
+    (problem,) = problems
+    assert "the namespace asks for it" in problem
+
+
+def test_advice_has_its_code(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            job(
+                nprocPerNode="gpu",
+                pytorchReplicaSpecs={
+                    "Master": role(
+                        template={
+                            "spec": pod(container={"command": ["torchrun", "train.py"]})["spec"]
+                        }
+                    )
+                },
+            )
+        )
+    )
+    assert cli.main(["check", "--json", str(file)]) == 0
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["advice"], problem["field"]) == ("NoGPU", "spec.nprocPerNode")
+    assert cli.main(["check", str(file)]) == 0
+    assert "warning: is 'gpu': torchrun fails at once" in (said := capsys.readouterr().out)
+    assert "[NoGPU]" in said
+
+
+def test_advice_on_volcano_s_job(check: Check) -> None:
+    task = {
+        "name": "worker",
+        "replicas": 2,
+        "template": {
+            "spec": {
+                "containers": [
+                    {
+                        "name": "w",
+                        "image": "i",
+                        "command": ["torchrun", "--nproc_per_node=1", "train.py"],
+                    }
+                ]
+            }
+        },
+    }
+    kind = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}}
+    code, problems = check({**kind, "spec": {"tasks": [task]}})
+    assert code == 0
+    assert [each.partition(":")[0] for each in problems[1:]] == [
+        "spec.tasks[0].template.spec.containers[0].command[0]"
+    ] * 2
+    assert "--master_addr" in problems[2]
+    odd: list[Any] = [None, [], {"tasks": {}}, {"tasks": [{"template": 3, "replicas": "x"}]}]
+    for spec in odd:
+        assert len(check({**kind, "spec": spec})[1]) == 1

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.commands.checks import schema
+from extender.commands.checks import schema, volcano
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.together import Together
 from extender.core import groups
@@ -30,6 +30,7 @@ from extender.core.reasons import Refusal
 from extender.core.shape import shape_of
 from extender.core.state import Rules, State
 from extender.jobs import KINDS
+from extender.jobs.advice import training
 from extender.jobs.fields import dig
 from extender.jobs.lifecycle import TrainingKind
 from extender.settings import Muster, Settings
@@ -60,6 +61,9 @@ _ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 
 def check(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
     """Problems of one manifest; what it says about groups goes into ``together``."""
+    together.surroundings(document)
+    if document.kind == volcano.JOB:
+        together.subject(document, volcano.subject(document.body))
     if wrong := _wrong_kind(document):
         yield wrong
         return
@@ -94,12 +98,12 @@ def _wrong_kind(document: Document) -> Problem | None:
     api_version, kind = document.kind
     group, _, version = api_version.rpartition("/")
     kinds = [each.resource for each in KINDS if isinstance(each, TrainingKind)]
-    for resource in chain(_GROUPS, kinds):
-        if (group, kind) == (resource.group, resource.kind) and version != resource.version:
-            return document.problem(
-                "apiVersion",
-                f"{api_version!r} is not allowed: {resource.api_version}, as Muster reads it",
-            )
+    versions = [each for each in chain(_GROUPS, kinds) if (group, kind) == (each.group, each.kind)]
+    if versions and all(version != each.version for each in versions):
+        right = " or ".join(each.api_version for each in versions)
+        return document.problem(
+            "apiVersion", f"{api_version!r} is not allowed: {right}, as Muster reads it"
+        )
     known = {each.kind for each in chain(_GROUPS, kinds) if each.group == group}
     if group == PODS.group:
         known = {"Pod"} if schema.nearest(kind, ["Pod"]) and kind.lower() != "pod" else set()
@@ -109,9 +113,10 @@ def _wrong_kind(document: Document) -> Problem | None:
     ours = known | {"GangPlan"}
     if kind in ours or group in _OWN_GROUPS | _WITHOUT_PODS or _is_kubernetes(group):
         return None
-    runs = ", ".join(each.kind for each in kinds)
+    runs = ", ".join(dict.fromkeys(each.kind for each in kinds))
+    checked = "only advice is given" if document.kind == volcano.JOB else "nothing was checked"
     return document.problem(
-        "", f"Muster does not run this kind (it runs {runs}); nothing was checked", "warning"
+        "", f"Muster does not run this kind (it runs {runs}); {checked}", "warning"
     )
 
 
@@ -194,6 +199,7 @@ def _job(
     except InvalidObject as error:
         yield document.invalid(error)
         return
+    together.subject(document, training.subject(kind, whole))
     for replica in replicas:
         # One replica speaks for its role.
         if replica.index == 0:

@@ -44,9 +44,11 @@ class Document:
             name = f"{meta['namespace']}/{name}"
         return " ".join(part for part in (self.kind[1], name) if part)
 
-    def problem(self, field: str, message: str, severity: Severity = "error") -> Problem:
-        """A problem with this document."""
-        return Problem(self.file, self.title, field, severity, message)
+    def problem(
+        self, field: str, message: str, severity: Severity = "error", advice: str = ""
+    ) -> Problem:
+        """A problem with this document. ``advice`` is the code of docs/advice.md, if it is one."""
+        return Problem(self.file, self.title, field, severity, message, advice)
 
     def invalid(self, error: InvalidObject, under: str = "") -> Problem:
         """The same for a field that was refused."""
@@ -71,6 +73,7 @@ class Problem:
     field: str
     severity: Severity
     message: str
+    advice: str = ""
 
     def json(self) -> dict[str, str]:
         """As in the answer."""
@@ -78,7 +81,8 @@ class Problem:
 
     def __str__(self) -> str:
         where = ": ".join(part for part in (self.file, self.object, self.field) if part)
-        return f"{where}: {self.severity}: {self.message}"
+        code = f" [{self.advice}]" if self.advice else ""
+        return f"{where}: {self.severity}: {self.message}{code}"
 
 
 def documents_below(place: str) -> Iterator[Document | Problem]:

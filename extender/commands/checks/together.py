@@ -1,4 +1,4 @@
-"""What manifests say about each other: groups and the pods that name them.
+"""What manifests say about each other: groups and the pods that name them, jobs and their claims.
 
 Only warnings: what is missing from the files may be in the cluster.
 """
@@ -10,9 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.schema import nearest
 from extender.core.identity import GroupKey
+from extender.core.objects import Labels, Manifest
+from extender.jobs.advice import advise
+from extender.jobs.advice.subject import Subject
 from extender.jobs.fields import dig
 
 #: Where a kind says how many pods it makes; one if it does not say.
@@ -31,6 +36,26 @@ class Together:
     claimed: dict[GroupKey, int] = field(default_factory=dict)
     #: Kinds of which a DaemonSet makes as many pods as there are nodes.
     _uncounted: set[GroupKey] = field(default_factory=set)
+    #: Workloads that advice is given on.
+    _subjects: list[tuple[Document, Subject]] = field(default_factory=list)
+    #: By namespace: claims by name, and the namespace's labels.
+    _claims: dict[str, dict[str, Manifest]] = field(default_factory=lambda: defaultdict(dict))
+    _namespaces: dict[str, Labels] = field(default_factory=dict)
+
+    def subject(self, document: Document, subject: Subject) -> None:
+        """A workload that advice is given on once all files are read."""
+        self._subjects.append((document, subject))
+
+    def surroundings(self, document: Document) -> None:
+        """A claim, or a namespace, in which workloads may be."""
+        name = dig(document.body, "metadata", "name")
+        if not isinstance(name, str):
+            return
+        if document.kind == ("v1", "PersistentVolumeClaim"):
+            self._claims[_namespace(document)][name] = document.body
+        elif document.kind == ("v1", "Namespace"):
+            labels = dig(document.body, "metadata", "labels")
+            self._namespaces[name] = labels if isinstance(labels, dict) else {}
 
     def group(self, document: Document, key: GroupKey, where: str, least: int) -> None:
         """A PodGroup whose minimum is ``least``, at the field ``where``."""
@@ -49,7 +74,7 @@ class Together:
             self.claimed[key] = max(self.claimed.get(key, 0), int(least))
 
     def problems(self) -> Iterator[Problem]:
-        """Groups with too few pods, and names that nearly agree."""
+        """Groups with too few pods, names that nearly agree, and advice."""
         for key, (document, where, least) in self.groups.items():
             have = self.pods[key]
             if 0 < have < least and key not in self._uncounted:
@@ -62,6 +87,14 @@ class Together:
         for key, (document, where) in self.named.items():
             if key not in self.groups and key not in self.claimed:
                 yield from self._unknown(document, where, key)
+        for document, subject in self._subjects:
+            space = _namespace(document)
+            labels = self._namespaces.get(space, {})
+            known = msgspec.structs.replace(
+                subject, claims=self._claims[space], namespace_labels=labels
+            )
+            for each in advise(known):
+                yield document.problem(each.field, each.render(), "warning", each.code)
 
     def _unknown(self, document: Document, where: str, key: GroupKey) -> Iterator[Problem]:
         names: dict[str, list[str]] = defaultdict(list)
@@ -94,6 +127,11 @@ def _few(least: int, have: int) -> str:
 
 def _placed(key: GroupKey) -> GroupKey:
     return GroupKey(key.resource, key.namespace or "default", key.name)
+
+
+def _namespace(document: Document) -> str:
+    name = dig(document.body, "metadata", "namespace")
+    return name if isinstance(name, str) and name else "default"
 
 
 def _pods_of(document: Document) -> int | None:
