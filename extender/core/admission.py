@@ -63,6 +63,7 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape |
 
 def _ask(s: State, key: tuple[str, str], job: Job, mark: tuple[str, str], body: Manifest) -> None:
     """Ask once for all jobs of the namespace whose pods have this form."""
+    s.admissions.pop(key, None)  # the latest is the last
     asked = s.admissions[key] = Admission(waiting={job.uid: mark})
 
     def then(done: Done, at: float) -> None:
@@ -75,12 +76,18 @@ def _ask(s: State, key: tuple[str, str], job: Job, mark: tuple[str, str], body: 
                     _learn(s, waits, wanted, asked)
                 waits.dirty, waits.rest_until = True, at
         asked.waiting.clear()
-        for old in [
-            k for k, a in s.admissions.items() if at - a.at >= ADMISSION_SECONDS and a.answer
-        ]:
-            del s.admissions[old]
+        s.send(c.WakeAt(at + ADMISSION_SECONDS))
 
     s.send(c.Create(s.next_id(then), c.Lane.PLAN, PODS, job.namespace, body, dry_run=True))
+
+
+def forget(s: State, now: float) -> None:
+    """Drop answers that are believed no longer, from the one that was asked for first."""
+    while s.admissions:
+        key, first = next(iter(s.admissions.items()))
+        if first.answer is None or now - first.at < ADMISSION_SECONDS:
+            return
+        del s.admissions[key]
 
 
 def _learn(s: State, job: Job, mark: tuple[str, str], asked: Admission) -> None:

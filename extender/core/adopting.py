@@ -102,6 +102,7 @@ def _reset(s: State, gang: Gang, why: str) -> None:
     gang.strays_at = 0.0
     gang.record_in_flight = gang.status_in_flight = False
     gang.not_before = gang.record_again_at = 0.0
+    gang.record_unseen = False
     gang.refused_at = -1
     gang.dirty = True
 

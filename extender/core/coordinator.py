@@ -78,9 +78,10 @@ class Coordinator:
 
 
 def _take_back(s: State, now: float) -> None:
+    """What was to hold for a while holds no longer; objects that were left alone are looked at."""
+    admission.forget(s, now)
     for uid in [uid for uid, until in s.given_away.items() if until <= now]:
         del s.given_away[uid]
-    """Objects that were left alone for long enough are looked at again."""
     for key in [key for key, until in s.aside.items() if until <= now]:
         del s.aside[key]
         known = s.gangs.get(key) if isinstance(key, GroupKey) else s.jobs_by_uid.get(key)
@@ -177,14 +178,21 @@ def _holds_places(gang: Gang) -> bool:
 
 
 def _record(s: State, gang: Gang, now: float) -> None:
-    """Make a record for a group that only labels or annotations name."""
-    if gang.uid or gang.claim is None or not gang.members:
+    """Make a record for a group that only labels or annotations name.
+
+    Not for pods that are all being deleted: it would outlive them.
+    """
+    if gang.uid or gang.claim is None:
+        return
+    if not any(slot.uid and not slot.deleting for slot in gang.members.values()):
         return
     if now < gang.record_again_at:
         if gang.record_again_at < math.inf:  # else it is being made, and its answer comes
             s.look(gang, gang.record_again_at)
         return
-    body = groups.wanted_record(gang.key, gang.claim)
+    if gang.record_again_at:
+        gang.record_unseen, gang.refused_at = True, -1
+    body = groups.wanted_record(gang.key, gang.claim, groups.owners_of(gang))
     if isinstance(body, Refusal):
         gang.fault = body
         return

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from extender.core.api import Resource
 from extender.core.framework import GroupFacts, Replica
 from extender.core.identity import GroupKey, Membership
-from extender.core.objects import Condition
+from extender.core.objects import Condition, OwnerRef
 from extender.core.reasons import Refusal
 from extender.core.topology.limits import Wish
 
@@ -95,6 +95,8 @@ class Slot:
     #: The pod has a controller that makes it again, or Muster itself does.
     remade: bool = False
     replica: Replica | None = None
+    #: Its controller, where its group is one that only labels or annotations name.
+    owner: OwnerRef | None = None
     #: The open /bind request, if any.
     token: int | None = None
     #: When it was last told to come (seconds), and how often in this attempt.
@@ -193,6 +195,8 @@ class Gang:
     record_in_flight: bool = False
     #: When a PodGroup is made (again) for a group that has none: not while one is being made.
     record_again_at: float = 0.0
+    #: One was made, or exists, and is not shown: it cannot be read.
+    record_unseen: bool = False
 
     @property
     def priority(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core.api import MUSTER_GROUP, VOLCANO_GROUPS, Resource
+from extender.core.api import MUSTER_GROUP, PODS, VOLCANO_GROUPS, Resource
 from extender.core.errors import QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
@@ -20,6 +22,8 @@ TIMEOUT_ANNOTATION = f"{MUSTER_GROUP}/schedule-timeout-seconds"
 ROLLBACK_ANNOTATION = f"{MUSTER_GROUP}/rollback"
 #: On a record that Muster made for a group which only labels or annotations named.
 MADE_FOR_ANNOTATION = f"{MUSTER_GROUP}/made-for"
+#: Such a record's owners, at most.
+MOST_OWNERS = 10
 
 
 def group_seen(s: State, event: e.GroupSeen) -> None:
@@ -95,8 +99,10 @@ def unknown_priority(s: State, gang: Gang) -> Refusal | None:
     return refuse(Code.UNKNOWN_PRIORITY, name=name, allowed=allowed)
 
 
-def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
-    """The record to make for a group that exists by label or annotation alone."""
+def wanted_record(
+    key: GroupKey, claim: Membership, owners: Sequence[o.Manifest] = ()
+) -> o.Manifest | Refusal:
+    """The record to make for a group that exists by label or annotation alone; see :func:`owners_of`."""
     text = claim.min_available or ""
     least = count(text)
     if not least:
@@ -113,9 +119,30 @@ def wanted_record(key: GroupKey, claim: Membership) -> o.Manifest | Refusal:
             "name": key.name,
             "namespace": key.namespace,
             "annotations": {MADE_FOR_ANNOTATION: "labels"},
+            "ownerReferences": list(owners),
         },
         "spec": {"minMember": least},
     }
+
+
+def owners_of(gang: Gang) -> list[o.Manifest]:
+    """Whose a record is that Muster makes: its pods' controllers', or the pods' own.
+
+    Nobody else knows of it and would delete it; so it goes with the last of them. Volcano's
+    PodGroups of plain pods do the same. At most MOST_OWNERS: made again if it goes too early.
+    """
+    owners: dict[str, o.Manifest] = {}
+    for slot in sorted(gang.members.values(), key=lambda m: m.name):
+        if not slot.uid or slot.deleting:
+            continue
+        whose = slot.owner or o.OwnerRef(PODS.kind, slot.name, slot.uid, PODS.api_version)
+        owners[whose.uid] = {
+            "apiVersion": whose.api_version,
+            "kind": whose.kind,
+            "name": whose.name,
+            "uid": whose.uid,
+        }
+    return list(owners.values())[:MOST_OWNERS]
 
 
 def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:

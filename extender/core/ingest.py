@@ -72,6 +72,7 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     _transition(s, gang, slot, pod, now)
     if claim.min_available is not None:
         gang.claim = claim
+        slot.owner = next((each for each in meta.owner_references if each.controller), None)
 
 
 def pod_gone(s: State, event: e.PodGone) -> None:

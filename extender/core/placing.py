@@ -144,6 +144,8 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
 def _wants_planning(s: State, gang: Gang, now: float) -> bool:
     if gang.stage == Stage.WRITING or now < gang.not_before or gang.record_in_flight:
         return False
+    if not gang.uid and gang.claim is not None and gang.fault is None and not gang.record_unseen:
+        return False  # its record is being made
     if not gang.members:
         # What is said of a gang that was emptied does not change with the cluster.
         return gang.refused_at == -1 and not gang.foreign

@@ -136,9 +136,10 @@ class Api:
             return
         self._tell(place, gone, raw)
         uid = raw["metadata"]["uid"]
+        living = {each["metadata"]["uid"] for each in self.objects.values()}
         for other, child in list(self.objects.items()):
-            owners = child["metadata"].get("ownerReferences", ())
-            if any(owner["uid"] == uid for owner in owners):
+            owners = {owner["uid"] for owner in child["metadata"].get("ownerReferences", ())}
+            if uid in owners and not owners & living:
                 self.delete(other)
 
     def carry_out(self, command: c.Command) -> Reply:
