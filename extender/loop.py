@@ -90,6 +90,11 @@ class Loop:
         self._queue.append(event)
         self._something.set()
 
+    @property
+    def waiting(self) -> int:
+        """Events in the inbox."""
+        return len(self._queue)
+
     async def room(self) -> None:
         """Let others run, and come back when fewer than CROWDED events wait."""
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 #: Kept up to a bound, so that they grow first: where, and the bound.
@@ -14,13 +14,13 @@ BOUNDED = {
 }
 
 
-def sizes(root: object) -> dict[str, int]:
+def sizes(root: object, but: Iterable[object] = ()) -> dict[str, int]:
     """Lengths by path; the items of a container share theirs, so that a path says what, not whose.
 
-    Only Muster's own objects and plain containers are entered.
+    Only Muster's own objects and plain containers are entered; ``but`` these, and what they alone hold.
     """
     found: Counter[str] = Counter()
-    seen: set[int] = set()
+    seen: set[int] = {id(each) for each in but}
     todo: list[tuple[str, Any]] = [("", root)]
     while todo:
         path, value = todo.pop()
@@ -43,12 +43,14 @@ def sizes(root: object) -> dict[str, int]:
     return {path: count for path, count in found.items() if count}
 
 
-def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def grown(
+    before: Mapping[str, int], after: Mapping[str, int], bounded: Mapping[str, int] = BOUNDED
+) -> dict[str, tuple[int, int]]:
     """Paths that hold more than before, those with a bound only if they pass it."""
     return {
         path: (before.get(path, 0), count)
         for path, count in after.items()
-        if count > max(before.get(path, 0), BOUNDED.get(path, 0))
+        if count > max(before.get(path, 0), bounded.get(path, 0))
     }
 
 

@@ -59,7 +59,7 @@ class Plant(Listener):
         self.judge = Judge(loop.time)
         self.digest = hashlib.sha256()
         self.steps = 0
-        self.settings = _settings()
+        self.settings = settings()
         self._uids = 0
         self.store = Store(self.wall, self._uid)
         self.store.history = Ledger(20_000, self._changed)
@@ -157,7 +157,7 @@ class Plant(Listener):
         way = Way(self, self.rng("way", self._lives[process.name]))
         scheduler = Scheduler(
             LinkClient(link),
-            [Extender.from_config(entry) for entry in _EXTENDERS],
+            [Extender.from_config(entry) for entry in EXTENDERS],
             names=[SCHEDULER],
             max_backoff=self.settings.muster.pod_max_backoff_seconds,
             now=self.wall,
@@ -298,7 +298,8 @@ def _counter(rng: random.Random, true: Callable[[], float]) -> Callable[[], floa
 
 
 _COMMON = {"urlPrefix": "http://muster", "nodeCacheCapable": True, "ignorable": False}
-_EXTENDERS: tuple[dict[str, Any], ...] = (
+#: Muster's entries in kube-scheduler's configuration.
+EXTENDERS: tuple[dict[str, Any], ...] = (
     {
         **_COMMON,
         "filterVerb": "filter",
@@ -311,7 +312,8 @@ _EXTENDERS: tuple[dict[str, Any], ...] = (
 )
 
 
-def _settings() -> Settings:
+def settings() -> Settings:
+    """Of every Muster here: deadlines a moment long."""
     section = {
         "schedulerNames": [SCHEDULER],
         "leaderElection": {"namespace": NAMESPACE},

@@ -55,7 +55,7 @@ class Replica:
         self.failures: list[BaseException] = []
         self.ready = self.stopping = False
         self._bind_seconds = m.bind_timeout_seconds - BIND_SLACK
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         kinds = {kind.resource: kind for kind in KINDS}
         coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
         view = StateView(coordinator.state, lambda: self.ready)
@@ -81,10 +81,10 @@ class Replica:
             wall=wall,
         )
         may_write = self.elector.may_write
-        self._events = event_writer(
+        self.events = event_writer(
             link, may_write, metrics, instance=identity, clock=clock, wall=wall
         )
-        self._executor = Executor(
+        self.executor = Executor(
             link,
             self.loop,
             may_write,
@@ -92,9 +92,9 @@ class Replica:
             rng,
             clock=clock,
             concurrency=m.concurrency,
-            events=self._events,
+            events=self.events,
         )
-        self.loop.connect(bindings.resolve, self._executor.submit)
+        self.loop.connect(bindings.resolve, self.executor.submit)
         self._reflectors = Reflectors(link, self.loop, WATCHED, metrics, rng)
         self._verbs = Verbs(
             view,
@@ -104,11 +104,11 @@ class Replica:
             bind_deadline=self._bind_seconds,
             clock=clock,
         )
-        self._bindings = bindings
+        self.bindings = bindings
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self) -> None:
-        for work in (self.loop.run(), self._reflectors.run(), self._events.run(), self._lead()):
+        for work in (self.loop.run(), self._reflectors.run(), self.events.run(), self._lead()):
             task = self.process.spawn(work)
             task.add_done_callback(self._ended)
             self._tasks.append(task)
@@ -116,8 +116,8 @@ class Replica:
     async def stop(self) -> None:
         """As on SIGTERM: finish what was taken, and give the Lease up."""
         self.ready, self.stopping = False, True
-        self._bindings.abandon_all("Muster is stopping; the pod is tried again")
-        done = await self._executor.drain(DRAIN_SECONDS)
+        self.bindings.abandon_all("Muster is stopping; the pod is tried again")
+        done = await self.executor.drain(DRAIN_SECONDS)
         leading = self._tasks[-1]
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

@@ -147,6 +147,12 @@ class Executor:
             self._chains[job.key] = deque()
         self._enqueue(job)
 
+    @property
+    def unfinished(self) -> int:
+        """Commands that were taken and are not answered."""
+        ready = len(self._ready) + len(self._ready_services)
+        return ready + self._behind + len(self._running) + len(self._resting)
+
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 (seconds to finish what runs)
         """Take nothing more and finish what was taken; whether that was done in time.
 

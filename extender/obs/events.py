@@ -111,6 +111,11 @@ class EventWriter:
         self._wake.set()
         self._forget()
 
+    @property
+    def waiting(self) -> int:
+        """Notices that are not written yet."""
+        return len(self._pending)
+
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
