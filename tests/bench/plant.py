@@ -7,6 +7,8 @@ import contextlib
 import os
 import resource
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import urllib.error
@@ -54,6 +56,8 @@ class Plant:
     plane: RealPlane
     client: Client
     muster: Daemon | None = None
+    #: The extender that decides nothing, where a run is measured with it.
+    passthrough: Daemon | None = None
     muster_port: int = 0
     _runs: int = 0
 
@@ -65,7 +69,7 @@ class Plant:
         return {**used, "client": own.ru_utime + own.ru_stime}
 
     def _musters(self) -> list[Daemon]:
-        return [self.muster] if self.muster else []
+        return [each for each in (self.muster, self.passthrough) if each]
 
     async def namespace(self) -> str:
         """A fresh one."""
@@ -76,9 +80,18 @@ class Plant:
 
     @contextlib.asynccontextmanager
     async def running(
-        self, config: Mapping[str, Any] | str, gates: Mapping[str, bool], *, muster: bool
+        self,
+        config: Mapping[str, Any] | str,
+        gates: Mapping[str, bool],
+        *,
+        muster: bool,
+        passthrough: bool = False,
     ) -> AsyncIterator[None]:
         """A kube-scheduler (and a Muster) of its own for one run; what the run made is deleted."""
+        if passthrough:
+            self.passthrough = await asyncio.to_thread(
+                _start_passthrough, self.plane, self.muster_port
+            )
         if muster:
             self.muster = await asyncio.to_thread(_start_muster, self.plane, self.muster_port)
         await asyncio.to_thread(self.plane.start_scheduler, config, "measured", feature_gates=gates)
@@ -89,6 +102,9 @@ class Plant:
             if self.muster is not None:
                 await asyncio.to_thread(self.muster.stop, signal.SIGINT)
                 self.muster = None
+            if self.passthrough is not None:
+                await asyncio.to_thread(self.passthrough.stop, signal.SIGTERM)
+                self.passthrough = None
             await self._clear()
 
     async def _clear(self) -> None:
@@ -166,6 +182,17 @@ def muster_scheduler(port: int) -> str:
     return yaml.safe_dump(config)
 
 
+def passthrough_scheduler(port: int) -> str:
+    """The same with the extender that decides nothing: /filter and /bind, as for a pinned pod."""
+    config = yaml.safe_load(muster_scheduler(port))
+    for entry in config["extenders"]:
+        entry["urlPrefix"] = f"http://127.0.0.1:{port}"
+        entry.pop("prioritizeVerb", None)
+        entry.pop("preemptVerb", None)
+        entry.pop("weight", None)
+    return yaml.safe_dump(config)
+
+
 def _start_muster(plane: RealPlane, port: int) -> Daemon:
     """The service as users start it, with the plugins of the sample configuration."""
     config = yaml.safe_load((ROOT / "config" / "muster.yaml").read_text())
@@ -180,6 +207,26 @@ def _start_muster(plane: RealPlane, port: int) -> Daemon:
     daemon = Daemon("muster", command, plane.work_dir / "muster.log", port=port)
     daemon.start(lambda: _leads(port))
     return daemon
+
+
+def _start_passthrough(plane: RealPlane, port: int) -> Daemon:
+    """Built here: Go is there wherever the control plane was built."""
+    program = plane.work_dir / "passthrough"
+    build = ["go", "build", "-o", str(program), "."]
+    subprocess.run(build, check=True, cwd=ROOT / "tests" / "bench" / "passthrough")
+    keys = [str(each) for each in (plane.ca, *plane.client_cert)]
+    command = [str(program), f"127.0.0.1:{port}", plane.server_url, *keys]
+    daemon = Daemon("passthrough", command, plane.work_dir / "passthrough.log", port=port)
+    daemon.start(lambda: _answers(port))
+    return daemon
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _profiler() -> list[str]:

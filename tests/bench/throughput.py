@@ -1,7 +1,8 @@
 """Gangs on the real control plane, from the first creation to the last bind, beside the alternatives.
 
 ``alone``: kube-scheduler, pods one by one, no gangs. ``native``: kube-scheduler's own PodGroups.
-``pinned``: kube-scheduler, pods created with their node given. ``jobs``: PyTorchJobs, whose pods
+``pinned``: kube-scheduler, pods created with their node given. ``passthrough``: the same with an
+extender that decides nothing, in Go: what the protocol itself costs, a floor for every extender. ``jobs``: PyTorchJobs, whose pods
 Muster makes. ``foreign``: pods that somebody else makes, with Volcano's annotation, not gated.
 """
 
@@ -16,11 +17,17 @@ from extender.core import api
 from extender.core.objects import Manifest
 from extender.sim import fleet
 from tests.bench import load
-from tests.bench.plant import Plant, muster_scheduler, plant, stock_scheduler
+from tests.bench.plant import (
+    Plant,
+    muster_scheduler,
+    passthrough_scheduler,
+    plant,
+    stock_scheduler,
+)
 
 HELP = "seconds from the first creation to the last bind, by way of scheduling"
 CELLS = ("20x150", "200x15", "1x3000")
-MODES = ("pinned", "alone", "native", "jobs", "foreign")
+MODES = ("pinned", "passthrough", "alone", "native", "jobs", "foreign")
 Work = list[tuple[api.Resource, list[Manifest]]]
 
 
@@ -66,11 +73,16 @@ def _ratios(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 async def _measure(p: Plant, cell: str, mode: str, args: argparse.Namespace) -> dict[str, Any]:
     gangs, size = (int(part) for part in cell.split("x"))
     muster = mode in ("jobs", "foreign")
-    config = muster_scheduler(p.muster_port) if muster else stock_scheduler()
+    passthrough = mode == "passthrough"
+    if passthrough:
+        config: dict[str, Any] | str = passthrough_scheduler(p.muster_port)
+    else:
+        config = muster_scheduler(p.muster_port) if muster else stock_scheduler()
     gates = {"GenericWorkload": True} if mode == "native" else {}
     names = {name for gang in range(gangs) for name in _pods(mode, gang, size)}
     namespace = await p.namespace()
-    async with p.running(config, gates, muster=muster), load.watching(p.client, namespace) as seen:
+    running = p.running(config, gates, muster=muster, passthrough=passthrough)
+    async with running, load.watching(p.client, namespace) as seen:
         work = _work(mode, gangs, size, args.nodes)
         before, started = p.cpu(), time.monotonic()
         for resource, bodies in work:
@@ -116,7 +128,7 @@ def _work(mode: str, gangs: int, size: int, nodes: int) -> Work:
                 for gang, name in members
             ]
             return [(api.NATIVE_GROUPS, groups), (api.PODS, pods)]
-        case "pinned":
+        case "pinned" | "passthrough":
             names = [body["metadata"]["name"] for body in fleet.racks(nodes)]
             pinned = [
                 load.pod(name, affinity=_pin(names[at % nodes]))

@@ -1,0 +1,3 @@
+module muster.dev/bench/passthrough
+
+go 1.24
