@@ -91,6 +91,7 @@ def _take_back(s: State, now: float) -> None:
 
 def _step(s: State, now: float) -> None:
     s.releases, s.bindings = RELEASES_A_STEP, BINDS_A_STEP
+    jobwrites.spare(s, now)
     awake = [
         job
         for job in s.jobs.values()

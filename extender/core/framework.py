@@ -139,8 +139,10 @@ class JobStep(Struct, frozen=True):
     wanted: tuple[Replica, ...] = ()
     #: The PodGroup (Volcano) that the job's gang should have; None when it should have none.
     group: Manifest | None = None
-    #: Replicas whose Services are to be created.
+    #: Replicas whose Services are to be created: those that other replicas are told to dial.
     services: tuple[Replica, ...] = ()
+    #: Replicas whose Services are there for people alone: they may wait for what is more urgent.
+    spare_services: tuple[Replica, ...] = ()
     #: Pods to delete, by (name, uid).
     delete_pods: tuple[tuple[str, str], ...] = ()
     #: Services to delete, by name.

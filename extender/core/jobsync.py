@@ -158,7 +158,7 @@ def _name_taken(s: State, job: Job, holder: Job) -> None:
 
 
 def _writes(s: State, job: Job, step: JobStep, now: float) -> None:
-    job.to_serve = list(reversed(step.services))
+    jobwrites.wish(job, step, now)
     jobwrites.serve(s, job, now)
     for name, uid in step.delete_pods:
         jobwrites.delete(s, job, PODS, name, uid)

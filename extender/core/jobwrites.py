@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from extender.core import commands as c
@@ -9,6 +10,7 @@ from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
+from extender.core.framework import JobStep
 from extender.core.gang import Stage
 from extender.core.identity import GroupKey
 from extender.core.ingest import version
@@ -17,6 +19,9 @@ from extender.core.state import Job, State
 
 #: Services that one step asks for (20 µs each).
 SERVICES_A_STEP = 50
+#: How long Services that nobody is told to dial wait for gangs that land, and how often to look.
+SPARE_SECONDS = 60.0
+SPARE_LOOK = 1.0
 #: How long a job rests after a write of its status, annotations or deletions was refused.
 REFUSED_SECONDS = 5.0
 
@@ -52,6 +57,32 @@ def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
         wanted = {"minMember": body["spec"]["minMember"]}
         patch = {"metadata": {"uid": gang.uid}, "spec": wanted}
         s.send(c.Patch(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, key.name, patch))
+
+
+def wish(job: Job, step: JobStep, now: float) -> None:
+    """Take down which Services the job lacks."""
+    job.to_serve = list(reversed(step.services))
+    job.spare = list(reversed(step.spare_services))
+    if not job.spare:
+        job.spare_until = math.inf
+    elif job.spare_until == math.inf:
+        job.spare_until = now + SPARE_SECONDS
+
+
+def spare(s: State, now: float) -> None:
+    """Services that nobody is told to dial are no longer kept back once no gang is being placed.
+
+    A third of what small gangs that land ask of the API server would be theirs.
+    """
+    waiting = [job for job in s.jobs.values() if job.spare]
+    if not waiting:
+        return
+    landing = any(gang.stage for gang in s.gangs.values())
+    for job in waiting:
+        if not landing or now >= job.spare_until:
+            job.to_serve, job.spare, job.spare_until = job.spare + job.to_serve, [], math.inf
+    if landing:
+        s.send(c.WakeAt(now + SPARE_LOOK))
 
 
 def serve(s: State, job: Job, now: float) -> None:

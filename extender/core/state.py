@@ -6,6 +6,7 @@ committing, jobsync, reporting) are the steps of that loop: functions of (state,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,9 @@ class Job:
     services: set[str] = field(default_factory=set)
     #: Replicas whose Services are still to be created, the next one last.
     to_serve: list[Replica] = field(default_factory=list)
+    #: Those that may wait, and the time at which they wait no longer.
+    spare: list[Replica] = field(default_factory=list)
+    spare_until: float = math.inf
     step: JobStep = field(default_factory=JobStep)
     #: (verb, name) of writes under way, so that none is sent twice.
     in_flight: set[tuple[str, str]] = field(default_factory=set)

@@ -31,6 +31,10 @@ class JAXJob(TrainingKind):
     def check(self, job: TrainingJob) -> None:
         """There is nothing that only this kind forbids."""
 
+    def dialled(self, job: TrainingJob, replica: Replica) -> bool:
+        """The coordinator."""
+        return replica.index == 0
+
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """The arguments of jax.distributed.initialize; the address has no port in it."""
         worker = job.role("worker")

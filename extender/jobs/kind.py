@@ -61,6 +61,10 @@ class Kind(ABC):
         """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
         return None
 
+    def dialled(self, job: TrainingJob, replica: Replica) -> bool:
+        """Whether other replicas are told this one's address, so that its Service is waited for."""
+        return True
+
     def tolerates(self, job: TrainingJob, role: Role, tally: Tally) -> bool:
         """Whether the job goes on without the broken replicas of a role."""
         return False

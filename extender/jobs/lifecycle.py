@@ -164,10 +164,12 @@ class TrainingKind(Kind):
             # Cleaned up in the pass that finds the end written: an end is never lost half way.
             return JobStep(status=written, notices=notices, keep_ends=True)
         names = {replica.pod_name for replica in parsed.replicas()}
+        missing = self._services(roll, services)
         return JobStep(
             wanted=roll.missing,
             group=objects.group(parsed, roll.gone, self.head(parsed)),
-            services=self._services(roll, services),
+            services=tuple(each for each in missing if self.dialled(parsed, each)),
+            spare_services=tuple(each for each in missing if not self.dialled(parsed, each)),
             delete_pods=cleanup.deletions((*(pod for _, pod in roll.again), *roll.surplus)),
             delete_services=tuple(sorted(services - names)),
             status=written,

@@ -69,6 +69,10 @@ class PyTorchJob(TrainingKind):
         metrics = fields.items(elastic, "metrics", "spec.elasticPolicy")
         return objects.autoscaler(job, *_bounds(worker, elastic), metrics)
 
+    def dialled(self, job: TrainingJob, replica: Replica) -> bool:
+        """The master, or the worker that torchrun's rendezvous is at."""
+        return replica.index == 0 and (replica.role == "master" or not job.role("master"))
+
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """What torch.distributed and torchrun (its ``PET_`` variables) read."""
         values = {"PYTHONUNBUFFERED": "1"}

@@ -156,7 +156,8 @@ def test_ports_are_defaulted_and_a_port_of_the_users_is_the_masters_port():
 
 def test_service_of_a_replica():
     step = run(job(), [pod("ddp-worker-1")])
-    (replica,) = step.services
+    assert step.services == ()
+    (replica,) = step.spare_services
     service = KIND.service(job(), replica)
     labels = {
         "training.kubeflow.org/job-name": "ddp",
@@ -171,7 +172,13 @@ def test_service_of_a_replica():
         "selector": labels,
         "ports": [{"name": "pytorchjob-port", "port": 23456, "targetPort": 23456}],
     }
-    assert run(job(), [pod("ddp-worker-1")], services=("ddp-worker-1",)).services == ()
+    assert run(job(), [pod("ddp-worker-1")], services=("ddp-worker-1",)).spare_services == ()
+
+
+def test_the_service_that_others_dial_is_not_spare():
+    step = run(job(), [pod("ddp-master-0"), pod("ddp-worker-0")])
+    assert [each.pod_name for each in step.services] == ["ddp-master-0"]
+    assert [each.pod_name for each in step.spare_services] == ["ddp-worker-0"]
 
 
 def test_group():

@@ -22,7 +22,7 @@ def seen(step, key):
     if key == "wanted":
         return [replica.pod_name for replica in step.wanted]
     if key == "services":
-        return [replica.pod_name for replica in step.services]
+        return [replica.pod_name for replica in step.services + step.spare_services]
     if key == "delete_pods":
         return [name for name, _ in step.delete_pods]
     if key == "delete_services":
