@@ -50,6 +50,8 @@ WATCHED = (
     api.NODES,
     api.NODE_TOPOLOGIES,
     api.OLD_NODE_TOPOLOGIES,
+    api.HYPER_NODES,
+    api.TOPOLOGIES,
     api.NAMESPACES,
     api.PRIORITY_CLASSES,
     api.VOLUMES,

@@ -54,6 +54,9 @@ NODE_TOPOLOGIES = Resource(
 OLD_NODE_TOPOLOGIES = Resource(
     "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", "NodeResourceTopology", False
 )
+#: Who tells domains of the network: Volcano, Kueue.
+HYPER_NODES = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", False)
+TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", False)
 PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 XGBOOST_JOBS = Resource("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
@@ -71,5 +74,7 @@ OPTIONAL = (
     NATIVE_GROUPS,
     NODE_TOPOLOGIES,
     OLD_NODE_TOPOLOGIES,
+    HYPER_NODES,
+    TOPOLOGIES,
     *JOBS,
 )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from extender.core.errors import InvariantViolated
 from extender.core.resources import render
-from extender.core.topology.domains import UNKNOWN, Domains, DomainTable
+from extender.core.topology.domains import UNKNOWN, Domains
 
 if TYPE_CHECKING:
     from extender.core.cluster import Cluster
@@ -69,9 +69,7 @@ def verify(cluster: Cluster) -> None:
     _demand("unreadable", same=np.array_equal(unreadable, cluster.unreadable))
     _demand("occupancy", same=counts == cluster.occupancy.flat())
     _demand("leaving", same=leaving == cluster.leaving.flat())
-    again = DomainTable(cluster.nodes.domains.levels)
-    for row, labels in enumerate(cluster.nodes.labels):
-        again.put(row, labels)
+    again = cluster.nodes.network.recount(cluster.nodes.names, cluster.nodes.labels)
     was, new = cluster.view().domains, again.freeze(cluster.rows)
     _demand("domains", same=_named(was) == _named(new))
     zones = {node: (dict(there), cluster.there(node)) for node, there in cluster.zones.everybody()}

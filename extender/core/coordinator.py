@@ -17,6 +17,7 @@ from extender.core import (
     groups,
     jobsync,
     jobwrites,
+    networks,
     placing,
     plain,
     reporting,
@@ -104,6 +105,7 @@ def _step(s: State, now: float) -> None:
         if s.turn_of(job.uid):
             _job(s, job, now)
     s.at = None
+    networks.report(s)
     _evidence(s, now)
     _time(s, now)
     placing.plan_pass(s, now)

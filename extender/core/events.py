@@ -12,6 +12,8 @@ from msgspec import Struct, field
 
 from extender.core import objects as o
 from extender.core.api import Resource
+from extender.core.topology.hypernodes import HyperNode
+from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
 
 
@@ -44,6 +46,30 @@ class ZonesGone(Event):
     """A NodeResourceTopology was deleted; its name is the node's."""
 
     resource: Resource
+    name: str
+
+
+class HyperNodeSeen(Event):
+    """A Volcano HyperNode was added or changed."""
+
+    hyper: HyperNode
+
+
+class HyperNodeGone(Event):
+    """A Volcano HyperNode was deleted."""
+
+    name: str
+
+
+class TopologySeen(Event):
+    """A Kueue Topology was added or changed."""
+
+    topology: Topology
+
+
+class TopologyGone(Event):
+    """A Kueue Topology was deleted."""
+
     name: str
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from extender.core.bulk import Attempt, Role, Way
 from extender.core.framework import BoolArray
-from extender.core.topology.domains import HOST, UNKNOWN, Domains, Level
+from extender.core.topology.domains import HOST, UNKNOWN, Domains, Level, divided
 from extender.core.topology.limits import Limit
 from extender.core.topology.spread import MANNERS, NODE_PORTS, Area, Manner, areas, inside, ports
 from extender.kernels import place as kernels
@@ -124,6 +124,8 @@ def plan(ask: Ask, domains: Domains, peers: Sequence[int], limit: Limit | None) 
     """Place the gang as the module says, near ``peers``: rows of members that have their places."""
     hosts = _with_hosts(domains, ask.names)
     widest, prefer = (-1, -1) if limit is None else (limit.bound, limit.prefer)
+    for level in sorted({widest, prefer} - {-1}):
+        hosts = divided(hosts, level)
     known = np.ones(len(ask.room), np.bool_) if widest < 0 else hosts.ids[widest] != UNKNOWN
     # Members that a limit came too late for pin nobody down.
     peers = [row for row in peers if known[row]]

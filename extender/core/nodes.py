@@ -17,6 +17,7 @@ from extender.core.framework import BoolArray
 from extender.core.objects import Node, Resources, Taint
 from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
 from extender.core.topology.domains import Domains, DomainTable, Level
+from extender.core.topology.network import Network
 
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.int32]
@@ -89,7 +90,8 @@ class NodeTable:
     def __init__(self, levels: Sequence[Level] = ()) -> None:
         self.names: list[str] = []
         self.row_of: dict[str, int] = {}
-        self.domains = DomainTable(levels)
+        #: Which levels there are, and who says so.
+        self.network = Network(levels)
         self.labels: list[Mapping[str, str]] = []
         self.taints: list[tuple[Taint, ...]] = []
         self.columns: dict[str, int] = {name: i for i, name in enumerate(BASE_RESOURCES)}
@@ -124,7 +126,7 @@ class NodeTable:
             return False
         self._sources[row] = source
         self.labels[row] = labels
-        self.domains.put(row, labels)
+        self.network.put(row, name, labels)
         self.taints[row] = taints
         self.unschedulable[row] = unschedulable
         self.alive[row] = True
@@ -141,7 +143,7 @@ class NodeTable:
             return None
         self.names[row] = ""
         self.labels[row] = {}
-        self.domains.put(row, {})
+        self.network.put(row, "", {})
         self.taints[row] = ()
         self._sources[row] = ()
         self.alive[row] = self.unschedulable[row] = False
@@ -171,6 +173,15 @@ class NodeTable:
                 self._vectors.clear()
             self._vectors[requests] = vector
         return vector
+
+    @property
+    def domains(self) -> DomainTable:
+        """The racks, blocks and cliques that the rows are in."""
+        return self.network.table(self.names, self.labels)
+
+    def network_changed(self) -> None:
+        """Other levels, or other domains: no view holds any longer."""
+        self._view = None
 
     def view(self) -> NodeView:
         """The present labels and taints; the same object until one of them changes."""

@@ -301,7 +301,7 @@ def _search(
     rows = (s.cluster.row_of(m.node) for m in gang.members.values() if m.node)
     peers = sorted({row for row in rows if row is not None} | set(near or ()))
     wishes = dict.fromkeys([*gang.near, *(wish for role in roles for wish in role.shape.near)])
-    limit = limit_of(list(wishes), view.view.domains, s.rules.levels)
+    limit = limit_of(list(wishes), view.view.domains, s.cluster.nodes.domains.levels)
     if isinstance(limit, Refusal):
         return limit
     found = plan(s.session, view, roles, peers=peers, limit=limit)

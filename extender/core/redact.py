@@ -73,6 +73,8 @@ class Redactor:
         self._events: dict[type[e.Event], Callable[[Any], e.Event]] = {
             e.NodeSeen: lambda x: replace(x, node=self._named(x.node)),
             e.ZonesSeen: lambda x: replace(x, zones=self._named(x.zones)),
+            e.HyperNodeSeen: lambda x: replace(x, hyper=self._named(x.hyper)),
+            e.TopologySeen: lambda x: replace(x, topology=self._named(x.topology)),
             e.PodSeen: lambda x: replace(x, pod=self._pod(x.pod)),
             e.GroupSeen: lambda x: replace(x, group=self._named(x.group)),
             e.PlanSeen: lambda x: replace(x, raw=self._plan(x.raw)),

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from extender.core import adopting, committing, groups, ingest, jobsync, learning, plain, zoning
+from extender.core import (
+    adopting,
+    committing,
+    groups,
+    ingest,
+    jobsync,
+    learning,
+    networks,
+    plain,
+    zoning,
+)
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
+    HYPER_NODES,
     NAMESPACES,
     NODE_TOPOLOGIES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
+    TOPOLOGIES,
     VOLUMES,
 )
 from extender.core.gang import Member
@@ -37,6 +49,10 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
         e.NodeGone: lambda x, _: ingest.node_gone(s, x),
         e.ZonesSeen: lambda x, _: zoning.zones_seen(s, x),
         e.ZonesGone: lambda x, _: zoning.zones_gone(s, x),
+        e.HyperNodeSeen: lambda x, _: networks.hyper_seen(s, x),
+        e.HyperNodeGone: lambda x, _: networks.hyper_gone(s, x),
+        e.TopologySeen: lambda x, _: networks.topology_seen(s, x),
+        e.TopologyGone: lambda x, _: networks.topology_gone(s, x),
         e.PodSeen: lambda x, now: ingest.pod_seen(s, x.pod, now),
         e.PodGone: lambda x, _: ingest.pod_gone(s, x),
         e.GroupSeen: lambda x, _: groups.group_seen(s, x),
@@ -76,6 +92,8 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
 _PLACES: dict[type[e.Event], Callable[[Any], Place]] = {
     e.NodeGone: lambda x: (NODES, "", x.name),
     e.ZonesGone: lambda x: (x.resource, "", x.name),
+    e.HyperNodeGone: lambda x: (HYPER_NODES, "", x.name),
+    e.TopologyGone: lambda x: (TOPOLOGIES, "", x.name),
     e.PodGone: lambda x: (PODS, x.namespace, x.name),
     e.GroupGone: lambda x: (x.resource, x.namespace, x.name),
     e.PlanGone: lambda x: (GANG_PLANS, x.namespace, x.name),
@@ -165,6 +183,8 @@ def _invalid_seen(s: State, event: e.InvalidSeen) -> None:
     )
     if event.resource.plural == NODE_TOPOLOGIES.plural:
         zoning.forget(s, event.resource, event.name)
+    if event.resource in (HYPER_NODES, TOPOLOGIES):
+        networks.forget(s, event.resource, event.name)
     if event.resource == PODS:
         s.faults[event.uid] = refuse(
             Code.INVALID, field="pod", value=event.name, allowed=event.message

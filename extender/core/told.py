@@ -12,6 +12,7 @@ from extender.core import events as e
 from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
+    HYPER_NODES,
     NAMESPACES,
     NODE_TOPOLOGIES,
     NODES,
@@ -19,6 +20,7 @@ from extender.core.api import (
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
+    TOPOLOGIES,
     VOLUMES,
     Resource,
 )
@@ -32,7 +34,17 @@ _Key = Callable[[Any], Hashable]
 
 #: The event of their end has no uid, so there is one object of a name.
 _ONE_OF_A_NAME = frozenset(
-    {NODES, NODE_TOPOLOGIES, OLD_NODE_TOPOLOGIES, NAMESPACES, CLAIMS, VOLUMES, PRIORITY_CLASSES}
+    {
+        NODES,
+        NODE_TOPOLOGIES,
+        OLD_NODE_TOPOLOGIES,
+        HYPER_NODES,
+        TOPOLOGIES,
+        NAMESPACES,
+        CLAIMS,
+        VOLUMES,
+        PRIORITY_CLASSES,
+    }
 )
 
 
@@ -64,6 +76,10 @@ USES: Final[Mapping[type[e.Event], tuple[Use, _Key]]] = {
     e.NodeGone: ("drop", lambda x: _object(NODES, "", x.name)),
     e.ZonesSeen: ("keep", lambda x: _of_meta(x.resource, x.zones.metadata)),
     e.ZonesGone: ("drop", lambda x: _object(x.resource, "", x.name)),
+    e.HyperNodeSeen: ("keep", lambda x: _of_meta(HYPER_NODES, x.hyper.metadata)),
+    e.HyperNodeGone: ("drop", lambda x: _object(HYPER_NODES, "", x.name)),
+    e.TopologySeen: ("keep", lambda x: _of_meta(TOPOLOGIES, x.topology.metadata)),
+    e.TopologyGone: ("drop", lambda x: _object(TOPOLOGIES, "", x.name)),
     e.PodSeen: ("keep", lambda x: _of_meta(PODS, x.pod.metadata)),
     e.PodGone: ("drop", _gone(PODS)),
     e.GroupSeen: ("keep", lambda x: _of_meta(x.resource, x.group.metadata)),

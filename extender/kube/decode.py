@@ -20,6 +20,7 @@ from extender.core import objects as o
 from extender.core.api import (
     CLAIMS,
     GANG_PLANS,
+    HYPER_NODES,
     JOBS,
     NAMESPACES,
     NATIVE_GROUPS,
@@ -30,11 +31,14 @@ from extender.core.api import (
     PRIORITY_CLASSES,
     SERVICES,
     SIGS_GROUPS,
+    TOPOLOGIES,
     VOLCANO_GROUPS,
     VOLUMES,
     Resource,
 )
 from extender.core.errors import ApiError, Gone
+from extender.core.topology.hypernodes import HyperNode
+from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
 from extender.kube.nesting import cut_off, nested, without_nulls
 from extender.obs.metrics import Metrics
@@ -184,6 +188,8 @@ _KINDS: dict[Resource, _Kind] = {
     ),
     NODE_TOPOLOGIES: _zones(NODE_TOPOLOGIES),
     OLD_NODE_TOPOLOGIES: _zones(OLD_NODE_TOPOLOGIES),
+    HYPER_NODES: _Kind(HyperNode, e.HyperNodeSeen, lambda k: e.HyperNodeGone(k.name)),
+    TOPOLOGIES: _Kind(Topology, e.TopologySeen, lambda k: e.TopologyGone(k.name)),
     GANG_PLANS: _Kind(dict[str, Any], e.PlanSeen, lambda k: e.PlanGone(k.namespace, k.name, k.uid)),
     VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
     SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),

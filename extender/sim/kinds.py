@@ -76,6 +76,8 @@ SERVED = (
     Kind(api.VOLCANO_GROUPS),
     Kind(api.SIGS_GROUPS),
     Kind(api.NODE_TOPOLOGIES, status=False),
+    Kind(api.HYPER_NODES),
+    Kind(api.TOPOLOGIES, status=False),
     Kind(api.GANG_PLANS),
     *(Kind(resource) for resource in api.JOBS),
 )

@@ -22,6 +22,8 @@ from extender.core.api import (
 )
 from extender.core.framework import Replica
 from extender.core.redact import ENVIRONMENT, ENVIRONMENT_PREFIX, MARK, Redactor
+from extender.core.topology.hypernodes import HyperNode
+from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
 from extender.jobs import KINDS
 from tests import builders
@@ -71,6 +73,8 @@ TOLD: list[e.Event] = [
     ),
     e.NodeSeen(o.Node(META)),
     e.ZonesSeen(NODE_TOPOLOGIES, NodeResourceTopology(META)),
+    e.HyperNodeSeen(HyperNode(META)),
+    e.TopologySeen(Topology(META)),
     e.GroupSeen(VOLCANO_GROUPS, o.VolcanoGroup(META)),
     e.PlanSeen({"metadata": {"annotations": MARKS}, "spec": {}}),
     e.ServiceSeen(META),

@@ -17,6 +17,7 @@ from extender.core.state import Rules
 from extender.core.topology.domains import Level
 from extender.settings import Settings
 from tests.builders import node, pod
+from tests.topology.test_network import hyper, topology
 
 CASES = yaml.safe_load((Path(__file__).parents[1] / "cases" / "topology_limits.yaml").read_text())
 LEVELS = (Level("net/zone"), Level("net/block", "block"), Level("net/rack", "rack"))
@@ -27,9 +28,14 @@ NOW = 1_800_000_000.0
 def test_limit(case: dict[str, Any]) -> None:
     core = Coordinator(Rules(levels=LEVELS), Settings().session(), {})
     core.apply(e.LeaderGained(1), NOW)
-    for name, (block, rack, gpus) in case.get("cluster", CASES["cluster"]).items():
-        labels = {key: x for key, x in (("net/block", block), ("net/rack", rack)) if x}
+    for name, (block, rack, gpus, *shelf) in case.get("cluster", CASES["cluster"]).items():
+        levels = ("net/block", block), ("net/rack", rack), *(("my/shelf", x) for x in shelf)
+        labels = {key: x for key, x in levels if x}
         core.apply(e.NodeSeen(node(name, gpus=gpus, labels=labels)), NOW)
+    for name, (tier, *members) in case.get("hypers", {}).items():
+        core.apply(hyper(name, tier, *members, tier_name=f"tier {tier}"), NOW)
+    for name, labels in case.get("topologies", {}).items():
+        core.apply(topology(name, *labels), NOW)
     core.apply(group(case), NOW)
     for at in range(case["size"]):
         core.apply(e.PodSeen(member(at, case)), NOW)

@@ -1,8 +1,9 @@
 """What the owner of a gang asks for in the network, and what that is here.
 
-Volcano's tiers count levels from the nearest, 1, up; 0 is one node. Only levels that a node is known
-at count (the configuration names those of many clouds), so a tier that a cluster does not have is
-known as a mistake only there.
+Volcano's tiers are those of HyperNodes, where a cluster has any. Else they count levels from the
+nearest, 1, up; only levels that a node is known at count (the configuration names those of many
+clouds), so a tier that a cluster does not have is known as a mistake only there. Below all tiers is
+one node, above them the cluster.
 """
 
 from __future__ import annotations
@@ -45,23 +46,32 @@ class Limit(Struct, frozen=True):
 
 
 def limit_of(
-    wishes: Sequence[Wish], domains: Domains, configured: Sequence[Level]
+    wishes: Sequence[Wish], domains: Domains, told: Sequence[Level]
 ) -> Limit | Refusal | None:
-    """The nearest of what is asked; None for nothing. A soft wish for what is not there is moot."""
+    """The nearest of what is asked; None for nothing. A soft wish for what is not there is moot.
+
+    ``told``: all levels, those that no node is known at included.
+    """
     bound = prefer = -1
     for wish in wishes:
-        level = _level(wish, domains)
+        level = _level(wish, domains, told)
         if level is not None and wish.hard:
             bound = max(bound, level)
         elif level is not None:
             prefer = max(prefer, level)
         elif wish.hard:
-            return _unknown(wish, domains, configured)
+            return _unknown(wish, domains, told)
     return Limit(bound, prefer) if bound >= 0 or prefer >= 0 else None
 
 
-def _level(wish: Wish, domains: Domains) -> int | None:
+def _level(wish: Wish, domains: Domains, told: Sequence[Level]) -> int | None:
     count = len(domains.levels)
+    tiers = [level.tier for level in told if level.tier is not None]
+    if wish.tier is not None and tiers:
+        if wish.tier > max(tiers):
+            return -1
+        near = [(x.tier, at) for at, x in enumerate(domains.levels) if _within(x, wish.tier)]
+        return max(near)[1] if near else count if wish.tier < min(tiers) else None
     if wish.tier is not None:
         # The tier above all others is the whole cluster, where there are others.
         return count - wish.tier if 0 <= wish.tier <= count + bool(count) else None
@@ -73,14 +83,21 @@ def _level(wish: Wish, domains: Domains) -> int | None:
     return None
 
 
+def _within(level: Level, tier: int) -> bool:
+    return level.tier is not None and level.tier <= tier
+
+
 def _is(level: Level, wish: Wish) -> bool:
     if wish.label:
         return level.label == wish.label
     return bool(wish.tier_name) and wish.tier_name in (level.name, level.label)
 
 
-def _unknown(wish: Wish, domains: Domains, configured: Sequence[Level]) -> Refusal:
-    named = next((x for x in configured if wish.tier is None and _is(x, wish)), None)
+def _unknown(wish: Wish, domains: Domains, told: Sequence[Level]) -> Refusal:
+    named = next((x for x in told if wish.tier is None and _is(x, wish)), None)
+    tier = wish.tier if named is None else named.tier
+    if tier is not None and any(level.tier is not None for level in told):
+        return refuse(Code.NO_HYPER_NODE, tier=tier)
     if named is not None:
         return refuse(Code.NO_DOMAIN, level=named.label)
     levels = domains.levels
