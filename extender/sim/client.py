@@ -73,10 +73,13 @@ class Client:
         *,
         name: str = "",
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Manifest:
         """POST an object, or with a name and subresource (``binding``) that."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        return await self._call("POST", resource.path(namespace, name, subresource), body)
+        query = {"dryRun": "All"} if dry_run else None
+        path = resource.path(namespace, name, subresource)
+        return await self._call("POST", path, body, query=query)
 
     async def patch(
         self,

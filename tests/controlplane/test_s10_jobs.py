@@ -123,7 +123,7 @@ async def test_manifest_17_where_the_default_scheduler_carries_the_extender(
 @needs_shared
 async def test_manifest_02_with_four_plain_pods(world: World, muster: Service) -> None:
     world.namespace = "default"
-    await fleet.add_priority_class(world.client, "high-priority", 1000)
+    await world.priority_class("high-priority", 1000)
     await world.nodes("n1", gpus=4)
     group = shared("02")
     name = group["metadata"]["name"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from extender.core import api
 from extender.runtime import Service
-from extender.sim import fleet
 from tests.controlplane.world import World, pod
 
 
 async def test_a_running_gang_is_not_broken(world: World, muster: Service) -> None:
-    await fleet.add_priority_class(world.client, "urgent", 1_000_000)
+    await world.priority_class("urgent", 1_000_000)
     await world.nodes("n1", "n2", gpus=2)
     await world.group("train", 4)
     await world.gang("train", 4)
@@ -25,7 +24,7 @@ async def test_a_running_gang_is_not_broken(world: World, muster: Service) -> No
 
 
 async def test_a_member_beyond_the_minimum_may_go(world: World, muster: Service) -> None:
-    await fleet.add_priority_class(world.client, "urgent", 1_000_000)
+    await world.priority_class("urgent", 1_000_000)
     await world.nodes("n1", "n2", gpus=2)
     await world.group("train", 3)
     await world.gang("train", 4)

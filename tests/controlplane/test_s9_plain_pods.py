@@ -6,7 +6,6 @@ import pytest
 
 from extender.core.objects import Manifest
 from extender.runtime import Service
-from extender.sim import fleet
 from tests.controlplane.gangs import (
     check_landed_whole,
     nominated,
@@ -32,7 +31,7 @@ async def test_they_cannot_take_what_is_reserved(
     world: World, muster: Service, priority: str
 ) -> None:
     """Of equal priority kube-scheduler itself respects a nomination; of a higher one only Muster."""
-    await fleet.add_priority_class(world.client, "urgent", 1000)
+    await world.priority_class("urgent", 1000)
     spec: Manifest = {"priorityClassName": priority} if priority else {}
     await world.nodes("n1", "n2", "n3", "n4")
     await world.group("train", 4)
@@ -51,7 +50,7 @@ async def test_they_cannot_take_what_is_reserved(
 async def test_one_that_waits_for_reserved_capacity_gets_it_when_the_plan_is_void(
     world: World, muster: Service
 ) -> None:
-    await fleet.add_priority_class(world.client, "urgent", 1000)
+    await world.priority_class("urgent", 1000)
     await world.nodes("n1", "n2")
     await world.group("train", 2)
     with scheduler_stopped(world):

@@ -1,7 +1,7 @@
 """One world twice: the programs of :mod:`extender.sim`, and the real ones, with the same Muster beside.
 
-A scenario is a list of steps (tests/cases/twin.yaml). What both worlds showed must be equal, but for the
-names of times, uids and versions, and for what may come in any order because it happens at once.
+A scenario is a list of steps (tests/cases/twin.yaml). A step ends when what it did is there and Muster has read
+it, so that the next one means the same in both; what both worlds show must be equal (:mod:`story`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import aiohttp
@@ -21,7 +20,7 @@ import yaml
 from aiohttp import web
 
 from extender.core import api
-from extender.core.objects import Manifest
+from extender.core.state import State
 from extender.kube import credentials
 from extender.kube.credentials import Credentials
 from extender.runtime import Service, running
@@ -36,15 +35,17 @@ from extender.sim.rest import Answer, Request
 from extender.sim.scheduler import Scheduler
 from tests.controlplane import rights
 from tests.controlplane.conftest import check_service, leading, scheduler_config, settings_for
-from tests.controlplane.world import World
+from tests.controlplane.story import Story
+from tests.controlplane.world import PATIENCE, World
 
 NAMESPACE = "twin"
-#: Whether a reason to wait was told before it was over is chance as well.
-_OVER = ("Unschedulable", "False")
-#: Seconds without an event after which nothing more is expected: more than kube-scheduler's back-off.
-QUIET_SECONDS = 1.3
-#: Fields of a condition that are compared.
-CONDITION = ("type", "status", "reason", "message")
+#: Nothing that Muster does for being tired of waiting is part of a scenario: whether it comes to that is
+#: decided by how fast the machine is. (tests/controlplane/test_s* show what it does then.)
+PATIENT = {
+    "podMaxBackoffSeconds": 600,
+    "bindTimeoutSeconds": 1800,
+    "planDeadlineSeconds": 600,
+}
 #: Kinds whose objects are part of the story.
 SHOWN = (
     api.PODS,
@@ -110,121 +111,25 @@ class Relay:
 
 
 @dataclass
-class Story:
-    """What an observer of the API server saw.
-
-    How kube-scheduler and Muster meet is chance: one may ask before the other has read. So conditions count
-    as they stand when nothing happens any more, and reasons to wait of events if they are among those. In a
-    pod's condition Muster's own reason is left out: it is that of the last time that kube-scheduler asked.
-    Where a pod went, and how it fared there, counts in full.
-    """
-
-    namespace: str
-    lines: list[str] = field(default_factory=list)
-    #: Set after each event of the watches.
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Conditions of each object as they are, and as they were when things had settled last.
-    now: dict[str, Any] = field(default_factory=dict)
-    then: dict[str, Any] = field(default_factory=dict)
-    #: By pod and aspect, the values one after the other.
-    ways: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
-    events: set[tuple[str, ...]] = field(default_factory=set)
-    #: Every message that stood when things had settled.
-    stood: set[str] = field(default_factory=set)
-    _lives: dict[str, list[str]] = field(default_factory=dict)
-
-    async def settle(self, what: str, bound: dict[str, str]) -> None:
-        """Wait until nothing happens any more; note what is new since the last time."""
-        with contextlib.suppress(TimeoutError):
-            while True:
-                self.news.clear()
-                async with asyncio.timeout(QUIET_SECONDS):
-                    await self.news.wait()
-        self.lines.append(f"{what}: bound {sorted(bound.items())}")
-        for name, value in sorted(self.now.items()):
-            if self.then.get(name) != value:
-                self.lines.append(f"{what}: {name} {value}")
-            self.stood |= {condition[3] for condition in value[1]}
-        self.then = dict(self.now)
-
-    def told(self) -> list[str]:
-        """The whole story, a line for each thing."""
-        lines = list(self.lines)
-        for name, aspects in sorted(self.ways.items()):
-            lines += [f"{name} {aspect}: {values}" for aspect, values in aspects.items()]
-        for on, kind, reason, message in sorted(self.events):
-            if kind == "Normal" or message in self.stood:
-                lines.append(f"event on {on}: {kind} {reason} {message}")
-        return lines
-
-    def _see_pod(self, kind: str, pod: Manifest) -> None:
-        meta, status = pod["metadata"], pod.get("status") or {}
-        lives = self._lives.setdefault(meta["name"], [])
-        if meta["uid"] not in lives:
-            lives.append(meta["uid"])
-        name = f"pod {meta['name']} life {lives.index(meta['uid']) + 1}"
-        aspects = {
-            "node": pod["spec"].get("nodeName"),
-            "nominated": status.get("nominatedNodeName"),
-            "gates": [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()],
-            "phase": "gone" if kind == "DELETED" else status.get("phase"),
-        }
-        seen = self.ways.setdefault(name, {aspect: [] for aspect in aspects})
-        for aspect, value in aspects.items():
-            if value and seen[aspect][-1:] != [value]:
-                seen[aspect].append(value)
-        self._now(name, kind, ("", self._conditions(status, "PodScheduled")))
-
-    def see(self, resource: api.Resource, kind: str, obj: Manifest) -> None:
-        self.news.set()
-        if resource == api.PODS:
-            self._see_pod(kind, obj)
-            return
-        meta, status = obj["metadata"], obj.get("status") or {}
-        if resource != api.EVENTS:
-            shown = (str(status.get("phase")), self._conditions(status))
-            self._now(f"{resource.kind} {meta['name']}", kind, shown)
-            return
-        on = obj["involvedObject"]
-        what = (f"{on['kind']} {on['name']}", obj["type"], obj["reason"], obj["message"])
-        self.events.add(self._normal(what))
-
-    def _now(self, name: str, kind: str, shown: tuple[str, list[tuple[str, ...]]]) -> None:
-        self.now[name] = ("gone", []) if kind == "DELETED" else shown
-
-    def _conditions(self, status: Manifest, only: str = "") -> list[tuple[str, ...]]:
-        return sorted(
-            self._normal(tuple(str(each.get(key, "")) for key in CONDITION))
-            for each in status.get("conditions") or ()
-            if (not only or each["type"] == only) and (each["type"], each["status"]) != _OVER
-        )
-
-    def _normal(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """Without the namespace, uids, ports, times and durations."""
-        found = []
-        for text in texts:
-            text = text.replace(self.namespace, "NAMESPACE")
-            text = re.sub(r"\d+ (of at least \d+ pods bound)", r"SOME \1", text)
-            text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", text)
-            text = re.sub(
-                r"(Muster: gang \S+ waits: ).*?(?=(, \d+ (?!asked)|\. )[a-zA-Z(]+)", r"\1WHY", text
-            )
-            # Other tests leave PriorityClasses on the real control plane.
-            text = re.sub(r"(does not exist; allowed: ).*", r"\1CLASSES", text)
-            text = re.sub(r"127\.0\.0\.1:\d+", "HOST", text)
-            found.append(re.sub(r"\d+(\.\d+)? ?(ms|s)\b", "SECONDS", text))
-        return tuple(found)
-
-
-@dataclass
 class Twin:
     """One of the two worlds, with all that a step acts on."""
 
     world: World
     relay: Relay
     story: Story
+    service: Service
     #: The in-memory API server; None where it is the real one.
     server: ApiServer | None = None
+
+    async def read(self, condition: Callable[[State], Any], what: str) -> None:
+        """Wait until Muster has read something that the API server has."""
+        state = self.service.loop.coordinator.state
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not condition(state):  # noqa: ASYNC110 - the state has no event to wait for
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"Muster has not read {what}") from None
 
 
 @asynccontextmanager
@@ -243,13 +148,13 @@ async def embedded() -> AsyncIterator[Twin]:
             max_backoff=config["podMaxBackoffSeconds"],
         )
         async with (
-            _observed(world, credentials.plain(server.url), port) as (relay, story),
+            _observed(world, credentials.plain(server.url), port) as twin,
             scheduler,
             Kubelet(client),
+            _beside(world.follow()),
         ):
-            following = asyncio.create_task(world.follow())
-            yield Twin(world, relay, story, server)
-            following.cancel()
+            twin.server = server
+            yield twin
 
 
 def no_more_pods(server: ApiServer) -> None:
@@ -270,29 +175,32 @@ def no_more_pods(server: ApiServer) -> None:
 @asynccontextmanager
 async def real(world: World, port: int) -> AsyncIterator[Twin]:
     """A world on the real control plane (whose kubelet runs already), and Muster."""
-    async with _observed(world, rights.account(world.plane), port) as (relay, story):
-        yield Twin(world, relay, story)
+    async with _observed(world, rights.account(world.plane), port) as twin:
+        yield twin
 
 
 @asynccontextmanager
-async def _observed(
-    world: World, where: Credentials, port: int
-) -> AsyncIterator[tuple[Relay, Story]]:
-    story = Story(world.namespace)
-    async with running(settings_for(0), where) as service, Relay(port, service) as relay:
+async def _observed(world: World, where: Credentials, port: int) -> AsyncIterator[Twin]:
+    story, settings = Story(world.namespace), settings_for(0, **PATIENT)
+    async with running(settings, where) as service, Relay(port, service) as relay:
         await leading(service)
-        following = [
-            asyncio.create_task(_follow(world.client, resource, story)) for resource in SHOWN
-        ]
-        try:
-            yield relay, story
+        async with _beside(*(_follow(world.client, resource, story) for resource in SHOWN)):
+            yield Twin(world, relay, story, service)
             check_service(service)
-        finally:
-            for task in following:
-                task.cancel()
-            for task in following:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+
+
+@asynccontextmanager
+async def _beside(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these until the block is left."""
+    tasks = [asyncio.create_task(each) for each in endless]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 async def _follow(client: Client, resource: api.Resource, story: Story) -> None:

@@ -177,6 +177,20 @@ class World:
 
     # making things
 
+    async def priority_class(self, name: str, value: int) -> None:
+        """A PriorityClass, known to the API server's admission, which reads it a moment later."""
+        await fleet.add_priority_class(self.client, name, value)
+        probe = pod("probe", priorityClassName=name)
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    await self.client.create(api.PODS, self.namespace, probe, dry_run=True)
+                    return
+                except ApiError as error:
+                    if error.code != 403:
+                        raise
+                await asyncio.sleep(0.05)
+
     async def nodes(self, *names: str, gpus: int = 1, **options: Any) -> None:
         """Ready GPU nodes."""
         await fleet.add_nodes(self.client, [fleet.node(n, gpus=gpus, **options) for n in names])
