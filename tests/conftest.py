@@ -13,9 +13,14 @@ settings.load_profile("muster")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which Kubernetes the tests of the real control plane run on."""
+    """Which Kubernetes the tests of the real control plane run on, and whether jobs really train."""
     parser.addoption(
         "--kubernetes-version", default=VERSION, help="e.g. 1.35.4 (default: %(default)s)"
+    )
+    parser.addoption(
+        "--training",
+        metavar="PYTHON",
+        help='run jobs as processes: --training "$(scripts/training)"',
     )
 
 
