@@ -12,7 +12,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-build.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-build.lock",
+    "requirements-sdk.lock",
+    "requirements-training.lock",
+)
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)(?:; .+)?$")
 
 # Pieces, so that this file does not contain what it looks for.
@@ -124,10 +130,13 @@ def test_lock_has_hashes_and_no_address(lock):
         ("requirements.lock", []),
         ("requirements-dev.lock", ["dev", "build"]),
         ("requirements-build.lock", ["build"]),
+        ("requirements-sdk.lock", ["sdk"]),
+        ("requirements-training.lock", ["training"]),
     ],
 )
 def test_lock_follows_pyproject(lock, groups):
-    wanted = {} if lock == "requirements-build.lock" else pinned(PROJECT["project"]["dependencies"])
+    whole = lock in ("requirements.lock", "requirements-dev.lock")
+    wanted = pinned(PROJECT["project"]["dependencies"]) if whole else {}
     for group in groups:
         wanted |= pinned(PROJECT["dependency-groups"][group])
     locked = lock_versions(lock)
