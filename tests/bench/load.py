@@ -81,27 +81,45 @@ async def _follow(client: Client, namespace: str, binds: Binds, version: str) ->
 
 
 async def create_all(
-    client: Client, resource: api.Resource, namespace: str, bodies: Sequence[Manifest]
+    client: Client,
+    resource: api.Resource,
+    namespace: str,
+    bodies: Sequence[Manifest],
+    nodes: Sequence[str] = (),
 ) -> None:
-    """POST bodies, :data:`CONCURRENCY` at a time; answers are not decoded."""
+    """POST bodies, :data:`CONCURRENCY` at a time; answers are not decoded.
+
+    Pods are bound at once where ``nodes`` says to which.
+    """
     session = client._session
     assert session is not None
     url = client.url + resource.path(namespace)
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-    todo = iter(bodies)
+    todo = iter(enumerate(bodies))
+
+    async def post(url: str, body: Manifest) -> None:
+        headers = {"Content-Type": "application/json"}
+        async with session.post(url, data=orjson.dumps(body), headers=headers) as answer:
+            text = await answer.read()
+            if answer.status != 201:
+                raise RuntimeError(f"{answer.status}: {text[:300].decode()}")
 
     async def work() -> None:
-        for body in todo:
-            data = orjson.dumps({**kind, **body})
-            headers = {"Content-Type": "application/json"}
-            async with session.post(url, data=data, headers=headers) as answer:
-                text = await answer.read()
-                if answer.status != 201:
-                    raise RuntimeError(f"{answer.status}: {text[:300].decode()}")
+        for at, body in todo:
+            await post(url, {**kind, **body})
+            if nodes:
+                name = body["metadata"]["name"]
+                await post(f"{url}/{name}/binding", _binding(name, nodes[at % len(nodes)]))
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(min(CONCURRENCY, len(bodies))):
             tasks.create_task(work())
+
+
+def _binding(pod: str, node: str) -> Manifest:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    meta = {"name": pod}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
 
 
 def pod(name: str, gpus: int = 1, **spec: Any) -> Manifest:

@@ -1,5 +1,6 @@
 """Gangs on the real control plane, from the first creation to the last bind, beside the alternatives.
 
+``bare``: no scheduler at all, the client posts each Binding after its pod, the floor of everything.
 ``alone``: kube-scheduler, pods one by one, no gangs. ``native``: kube-scheduler's own PodGroups.
 ``pinned``: kube-scheduler, pods created with their node given. ``passthrough``: the same with an
 extender that decides nothing, in Go: what the protocol itself costs, a floor for every extender. ``jobs``: PyTorchJobs, whose pods
@@ -27,7 +28,7 @@ from tests.bench.plant import (
 
 HELP = "seconds from the first creation to the last bind, by way of scheduling"
 CELLS = ("20x150", "200x15", "1x3000")
-MODES = ("pinned", "passthrough", "alone", "native", "jobs", "foreign")
+MODES = ("bare", "pinned", "passthrough", "alone", "native", "jobs", "foreign")
 Work = list[tuple[api.Resource, list[Manifest]]]
 
 
@@ -55,7 +56,7 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ratios(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Mean seconds of each mode over those of ``pinned``, by cell."""
+    """Mean seconds of each mode over those of ``pinned`` (of ``bare`` where that is not run), by cell."""
     table: dict[str, dict[str, list[float]]] = {}
     for each in runs:
         table.setdefault(each["cell"], {}).setdefault(each["mode"], []).append(each["seconds"])
@@ -63,11 +64,12 @@ def _ratios(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         cell: {mode: sum(taken) / len(taken) for mode, taken in row.items()}
         for cell, row in table.items()
     }
-    return {
-        cell: {mode: round(mean / row["pinned"], 2) for mode, mean in row.items()}
-        for cell, row in means.items()
-        if "pinned" in row
-    }
+    ratios = {}
+    for cell, row in means.items():
+        base = row.get("pinned") or row.get("bare")
+        if base:
+            ratios[cell] = {mode: round(mean / base, 2) for mode, mean in row.items()}
+    return ratios
 
 
 async def _measure(p: Plant, cell: str, mode: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -86,7 +88,8 @@ async def _measure(p: Plant, cell: str, mode: str, args: argparse.Namespace) -> 
         work = _work(mode, gangs, size, args.nodes)
         before, started = p.cpu(), time.monotonic()
         for resource, bodies in work:
-            await load.create_all(p.client, resource, namespace, bodies)
+            targets = names_of(args.nodes) if mode == "bare" else ()
+            await load.create_all(p.client, resource, namespace, bodies, targets)
         created = time.monotonic()
         try:
             ended = await seen.until(names, args.patience)
@@ -129,14 +132,20 @@ def _work(mode: str, gangs: int, size: int, nodes: int) -> Work:
             ]
             return [(api.NATIVE_GROUPS, groups), (api.PODS, pods)]
         case "pinned" | "passthrough":
-            names = [body["metadata"]["name"] for body in fleet.racks(nodes)]
+            names = names_of(nodes)
             pinned = [
                 load.pod(name, affinity=_pin(names[at % nodes]))
                 for at, (_, name) in enumerate(members)
             ]
             return [(api.PODS, pinned)]
+        case "bare":
+            return [(api.PODS, [load.pod(name, schedulerName="nobody") for _, name in members])]
         case _:
             return [(api.PODS, [load.pod(name) for _, name in members])]
+
+
+def names_of(nodes: int) -> list[str]:
+    return [body["metadata"]["name"] for body in fleet.racks(nodes)]
 
 
 def _native_group(name: str, least: int) -> Manifest:
