@@ -74,6 +74,8 @@ def spare(s: State, now: float) -> None:
 
     A third of what small gangs that land ask of the API server would be theirs.
     """
+    if now < s.spare_at:
+        return
     waiting = [job for job in s.jobs.values() if job.spare]
     if not waiting:
         return
@@ -82,7 +84,8 @@ def spare(s: State, now: float) -> None:
         if not landing or now >= job.spare_until:
             job.to_serve, job.spare, job.spare_until = job.spare + job.to_serve, [], math.inf
     if landing:
-        s.send(c.WakeAt(now + SPARE_LOOK))
+        s.spare_at = now + SPARE_LOOK
+        s.send(c.WakeAt(s.spare_at))
 
 
 def serve(s: State, job: Job, now: float) -> None:

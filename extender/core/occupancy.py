@@ -22,6 +22,8 @@ class Occupancy:
         #: Shapes whose counts were copied since the last freeze and may be written in place.
         self._own: set[int] = set()
         self._frozen: list[tuple[PodShape, Counts]] | None = None
+        #: Ids of shapes that keep others away: few, where most shapes are pods pinned each to its node.
+        self._restricting: dict[int, None] = {}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -49,6 +51,7 @@ class Occupancy:
             self._shapes[shape_id] = None
             self._counts[shape_id] = {}
             self._own.discard(shape_id)
+            self._restricting.pop(shape_id, None)
             self._free.append(shape_id)
             self._frozen = None
 
@@ -83,6 +86,13 @@ class Occupancy:
             ]
         return self._frozen
 
+    def restricting(self) -> list[tuple[PodShape, Counts]]:
+        """Of :meth:`freeze`, shapes with anti-affinity: all that pods without any terms must heed."""
+        frozen = self.freeze()
+        if not self._restricting:
+            return []
+        return [(shape, counts) for shape, counts in frozen if shape.anti_affinity]
+
     def flat(self) -> dict[tuple[PodShape, int], int]:
         """The same by (shape, row)."""
         return {(shape, row): count for shape, rows in self.freeze() for row, count in rows.items()}
@@ -97,4 +107,6 @@ class Occupancy:
             self._references.append(0)
             self._counts.append({})
         self._ids[shape] = shape_id
+        if shape.anti_affinity:
+            self._restricting[shape_id] = None
         return shape_id

@@ -74,6 +74,8 @@ class Snapshot:
         self.banned: dict[PodShape, dict[int, Reason]] = {}
         self._namespaces = cluster.namespaces
         self._pods = cluster.occupancy.freeze()
+        #: Those of them that keep others away.
+        self._restricting = cluster.occupancy.restricting()
         self._leaving = cluster.leaving.freeze()
         self._static: dict[PodShape, BoolArray] = {}
         self._trackers: dict[PodShape, list[Tracker]] = {}
@@ -108,7 +110,7 @@ class Snapshot:
             if self.zones is not None and column >= 0:
                 self.free[:, column] = self.zones.copies(aligned, empty=True)
         self.banned = {shape: dict(rows) for shape, rows in self.banned.items()}
-        self._pods, self._leaving = [], []
+        self._pods, self._restricting, self._leaving = [], [], []
         self._static = dict(self._static)
         self._trackers, self._journal = {}, []
 
@@ -244,7 +246,9 @@ class Snapshot:
         return trackers
 
     def _new_trackers(self, shape: PodShape) -> list[Tracker]:
-        trackers: list[Tracker] = [AffinityTracker(self.view, self._namespaces, shape)]
+        affinity = AffinityTracker(self.view, self._namespaces, shape)
+        trackers: list[Tracker] = [affinity]
+        terms = shape.affinity or shape.anti_affinity
         if shape.host_ports:
             trackers.append(PortTracker(self.view, shape))
         if shape.spread:
@@ -253,7 +257,8 @@ class Snapshot:
             self.cluster.followers = True
         for tracker in trackers:
             leaving = dict(self._leaving) if shape.spread else {}
-            for other, rows in self._pods:
+            heeded = self._pods if terms or tracker is not affinity else self._restricting
+            for other, rows in heeded:
                 if tracker.minds(other):
                     gone = leaving.get(other, {})
                     for row, count in rows.items():

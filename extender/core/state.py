@@ -181,6 +181,8 @@ class State:
         self.without_status: set[Resource] = set()
         #: How many members may still be let through in this step, and how many Bindings sent.
         self.releases = self.bindings = 0
+        #: When it is looked at again whether Services that may wait (Job.spare) need to.
+        self.spare_at = -math.inf
         #: token → open /bind of a plain pod, or of one that the watch has not shown.
         self.binds: dict[int, HeldBind] = {}
         #: token → the pod of an open /bind that was taken on; gone once answered or abandoned.
