@@ -1,7 +1,9 @@
 """Plain pods beside a gang that waits for room: what does waiting cost the others?
 
 ``none``: no gang. ``gated``: its pods carry Muster's scheduling gate. ``ungated``: they are held
-in /filter, and every event of the cluster sends them through kube-scheduler again.
+in /filter, and every event of the cluster sends them through kube-scheduler again. ``alone`` and
+``alone-gated``: as the first two with kube-scheduler as it comes and no Muster, so that what its own
+queue makes of so many gated pods is known.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from typing import Any
 from extender.core import api
 from extender.core.ingest import GATE
 from tests.bench import load
-from tests.bench.plant import GPUS, Plant, muster_scheduler, plant
+from tests.bench.plant import GPUS, Plant, muster_scheduler, plant, stock_scheduler
 
 HELP = "throughput of plain pods beside a waiting gang, over the same without it"
-MODES = ("none", "gated", "ungated")
+MODES = ("none", "gated", "ungated", "alone", "alone-gated")
 #: Seconds without a /filter request after which the gang has come to rest.
 QUIET = 2.0
 
@@ -46,15 +48,21 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
     for each in runs:
         rates.setdefault(each["mode"], []).append(each["pods_per_second"])
     means = {mode: sum(found) / len(found) for mode, found in rates.items()}
-    over = {mode: round(mean / means["none"], 2) for mode, mean in means.items() if "none" in means}
-    return {"nodes": args.nodes, "members": args.members, "runs": runs, "over_none": over}
+    bases = {mode: "alone" if mode.startswith("alone") else "none" for mode in means}
+    over = {
+        mode: round(mean / means[bases[mode]], 2)
+        for mode, mean in means.items()
+        if bases[mode] in means
+    }
+    return {"nodes": args.nodes, "members": args.members, "runs": runs, "over_without": over}
 
 
 async def _measure(p: Plant, mode: str, args: argparse.Namespace) -> dict[str, Any]:
     namespace = await p.namespace()
-    config = muster_scheduler(p.muster_port)
-    async with p.running(config, {}, muster=True), load.watching(p.client, namespace) as seen:
-        if mode != "none":
+    muster = not mode.startswith("alone")
+    config = muster_scheduler(p.muster_port) if muster else stock_scheduler()
+    async with p.running(config, {}, muster=muster), load.watching(p.client, namespace) as seen:
+        if mode not in ("none", "alone"):
             await _wait_for_room(p, namespace, mode, args)
         names = [f"plain-{at}" for at in range(args.plain)]
         before, started = p.cpu(), time.monotonic()
@@ -76,13 +84,16 @@ async def _measure(p: Plant, mode: str, args: argparse.Namespace) -> dict[str, A
 async def _wait_for_room(p: Plant, namespace: str, mode: str, args: argparse.Namespace) -> None:
     """A gang that asks for more GPUs than there are, and has come to rest."""
     each = args.nodes * GPUS // args.members + 1
-    gates = {"schedulingGates": [{"name": GATE}]} if mode == "gated" else {}
+    gates = {} if mode == "ungated" else {"schedulingGates": [{"name": GATE}]}
     group = load.volcano_group("wait", args.members)
     await load.create_all(p.client, api.VOLCANO_GROUPS, namespace, [group])
     pods = [
         load.volcano_member("wait", f"wait-{at}", gpus=each, **gates) for at in range(args.members)
     ]
     await load.create_all(p.client, api.PODS, namespace, pods)
+    if mode == "alone-gated":
+        await asyncio.sleep(QUIET)
+        return
     asked, since = -1.0, time.monotonic()
     async with asyncio.timeout(args.patience):
         while time.monotonic() - since < QUIET:
