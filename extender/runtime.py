@@ -23,7 +23,6 @@ from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ApiError
 from extender.core.state import Rules
-from extender.core.topology.domains import Level
 from extender.http.access import Gate
 from extender.http.doors import Doors
 from extender.http.verbs import Bindings
@@ -103,9 +102,7 @@ def rules_of(settings: Settings) -> Rules:
         bind_timeout=m.bind_timeout_seconds - BIND_SLACK,
         plan_deadline=m.plan_deadline_seconds,
         visible_after=m.visible_after_seconds,
-        levels=tuple(
-            Level(each.label, each.name, each.oversubscription) for each in m.topology.levels
-        ),
+        levels=m.topology.known(),
     )
 
 

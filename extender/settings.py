@@ -21,7 +21,7 @@ import plugins
 from extender.core.errors import ConfigError, brief
 from extender.core.framework import Plugin
 from extender.core.session import PROTOCOLS, PluginConf, Session
-from extender.core.topology.domains import DEFAULT_LEVELS, HOST
+from extender.core.topology.domains import DEFAULT_LEVELS, HOST, Level
 
 #: Actions that Muster takes; it always enqueues and allocates, and leaves pods of no gang to
 #: kube-scheduler, which is what backfill is for.
@@ -130,6 +130,10 @@ class Topology(_Section):
     levels: tuple[TopologyLevel, ...] = Field(
         default_factory=_default_levels, max_length=64, strict=False
     )
+
+    def known(self) -> tuple[Level, ...]:
+        """The levels as the core has them."""
+        return tuple(Level(each.label, each.name, each.oversubscription) for each in self.levels)
 
     @field_validator("levels", mode="after")
     @classmethod

@@ -76,11 +76,11 @@ def _remarks(found: list[Document]) -> None:
 def _problems(found: list[Document]) -> list[Problem]:
     """Of the configuration first: with a valid muster.yaml the others are compared."""
     from extender.commands.checks import manifests, scheduler
+    from extender.commands.checks.network import Told
     from extender.commands.checks.together import Together
     from extender.settings import Settings
 
     problems: list[Problem] = []
-    together = Together()
     settings: Settings | None = None
     for document in filter(_is_settings, found):
         result = _settings(document)
@@ -94,6 +94,7 @@ def _problems(found: list[Document]) -> list[Problem]:
         else:
             problems.append(result)
     muster = (settings or Settings()).muster
+    together = Together(Told(muster.topology.known()))
     for document in found:
         if document.kind[1] == scheduler.KIND:
             problems += scheduler.check(document, muster, given=settings is not None)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 
-from extender.commands.checks import schema, volcano
+from extender.commands.checks import network, schema, volcano
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.together import Together
 from extender.core import groups
@@ -74,6 +73,8 @@ def check(document: Document, muster: Muster, together: Together) -> Iterator[Pr
     for problem in _read(document, muster, together):
         if problem.field not in told:
             yield problem
+    if not strange:
+        yield from _network(document, together)
 
 
 def _read(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
@@ -93,18 +94,30 @@ def _read(document: Document, muster: Muster, together: Together) -> Iterator[Pr
             yield from _pod(document, named, "spec.template", muster, together)
 
 
+def _network(document: Document, together: Together) -> Iterator[Problem]:
+    """An object that tells levels of the network is judged beside the others."""
+    for resource, type_ in network.TYPES.items():
+        if network.tells(document, resource):
+            read = _decoded(document, document.body, type_, "")
+            if isinstance(read, Problem):
+                yield read
+            else:
+                together.network.tell(document, read)
+
+
 def _wrong_kind(document: Document) -> Problem | None:
     """A kind that Muster does not run, or one that does not exist."""
     api_version, kind = document.kind
     group, _, version = api_version.rpartition("/")
     kinds = [each.resource for each in KINDS if isinstance(each, TrainingKind)]
-    versions = [each for each in chain(_GROUPS, kinds) if (group, kind) == (each.group, each.kind)]
+    read = [*_GROUPS, *kinds]
+    versions = [each for each in read if (group, kind) == (each.group, each.kind)]
     if versions and all(version != each.version for each in versions):
         right = " or ".join(each.api_version for each in versions)
         return document.problem(
             "apiVersion", f"{api_version!r} is not allowed: {right}, as Muster reads it"
         )
-    known = {each.kind for each in chain(_GROUPS, kinds) if each.group == group}
+    known = {each.kind for each in (*read, *network.TYPES) if each.group == group}
     if group == PODS.group:
         known = {"Pod"} if schema.nearest(kind, ["Pod"]) and kind.lower() != "pod" else set()
     near = schema.nearest(kind, sorted(known)) if kind not in known else ""
@@ -134,6 +147,9 @@ def _strange(document: Document) -> Iterator[schema.Strange]:
             schema.model(f"V{version.removeprefix('v')}{kind}"), document.body
         )
         return
+    for resource, spec in network.SPECS.items():
+        if network.tells(document, resource):
+            yield from schema.strange(spec, dig(document.body, "spec"), "spec")
     found = schema.definition(group, version, kind)
     if found is not None:
         yield from schema.strange(found, document.body)

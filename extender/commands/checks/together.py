@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from extender.commands.checks.network import Told
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.schema import nearest
 from extender.core.identity import GroupKey
@@ -26,8 +27,10 @@ _COUNTS = {"Job": "parallelism"}
 
 @dataclass
 class Together:
-    """The groups of all files, and the pods that name groups."""
+    """The groups of all files, the pods that name groups, and what tells levels of the network."""
 
+    #: HyperNodes and Topologies.
+    network: Told = field(default_factory=Told)
     groups: dict[GroupKey, tuple[Document, str, int]] = field(default_factory=dict)
     pods: Counter[GroupKey] = field(default_factory=Counter)
     #: The first document that names the group, and the field where.
@@ -87,6 +90,7 @@ class Together:
         for key, (document, where) in self.named.items():
             if key not in self.groups and key not in self.claimed:
                 yield from self._unknown(document, where, key)
+        yield from self.network.problems()
         for document, subject in self._subjects:
             space = _namespace(document)
             labels = self._namespaces.get(space, {})
