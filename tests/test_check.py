@@ -432,13 +432,17 @@ def test_objects_that_tell_the_network_are_read_as_the_service_reads_them(check:
         ),
         (
             hyper("a", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "n("}}}),
-            "spec.members[0].selector.regexMatch.pattern: error: 'n(' is not allowed:"
-            + " a pattern of RE2 (missing ): n()",
+            (
+                "spec.members[0].selector.regexMatch.pattern: error: 'n(' is not allowed:"
+                " a pattern of RE2 (missing ): n()"
+            ),
         ),
         (
             topology("t", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"),
-            "spec.levels[1].nodeLabel: error: 'topology.kubernetes.io/zone' is not allowed:"
-            + " a level nearer than topology.kubernetes.io/rack, as it is known wider",
+            (
+                "spec.levels[1].nodeLabel: error: 'topology.kubernetes.io/zone' is not allowed:"
+                " a level nearer than topology.kubernetes.io/rack, as it is known wider"
+            ),
         ),
         (
             {**topology("t"), "kind": "Topologie"},
