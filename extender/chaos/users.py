@@ -9,10 +9,9 @@ from extender.chaos import claims, workloads
 from extender.chaos.plant import Plant
 from extender.chaos.workloads import NAMESPACE, Workload
 from extender.core import api
-from extender.core.api import Resource
+from extender.core.api import CONFIG_MAPS, Resource
 from extender.core.errors import ApiError
 from extender.core.objects import Manifest
-from extender.sim.kinds import CONFIG_MAPS
 from extender.sim.patches import merge
 
 

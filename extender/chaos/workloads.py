@@ -6,9 +6,8 @@ import random
 
 from msgspec import Struct
 
-from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.api import CONFIG_MAPS, NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.objects import Manifest
-from extender.sim.kinds import CONFIG_MAPS
 from extender.sim.kubelet import EXIT_CODE, RUN_SECONDS
 
 NAMESPACE = "default"

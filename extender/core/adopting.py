@@ -68,6 +68,7 @@ def gained(s: State, event: e.LeaderGained, now: float) -> None:
             _adopt(s, view, found, record)
     for job in s.jobs.values():
         job.in_flight.clear()
+        job.children.clear()  # another leader may have written them
         job.dirty = True
 
 

@@ -35,6 +35,11 @@ PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SERVICES = Resource("", "v1", "services", "Service")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
@@ -62,9 +67,12 @@ TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 XGBOOST_JOBS = Resource("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
 JAX_JOBS = Resource("kubeflow.org", "v1", "jaxjobs", "JAXJob")
 PADDLE_JOBS = Resource("kubeflow.org", "v1", "paddlejobs", "PaddleJob")
+#: Two versions of one object, with a controller each in its time; a cluster may lack either.
+MPI_JOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
+OLD_MPI_JOBS = Resource("kubeflow.org", "v1", "mpijobs", "MPIJob")
 
 #: Kinds of training jobs.
-JOBS = (PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, JAX_JOBS, PADDLE_JOBS)
+JOBS = (PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, JAX_JOBS, PADDLE_JOBS, MPI_JOBS, OLD_MPI_JOBS)
 
 #: Kinds that a cluster may not serve; Muster works without them and starts watching one that
 #: appears.

@@ -28,6 +28,10 @@ class Lane(IntEnum):
     SERVICE = 5
 
 
+#: Reason in the Done of a Create: it existed already, and has the controller of the new one.
+OWNED = "AlreadyOwned"
+
+
 # mypy does not see that msgspec's subclasses inherit ``frozen``.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Command(Struct, frozen=True, tag=True, tag_field="command", gc=False):
@@ -49,7 +53,12 @@ class Bind(Command):
 
 
 class Create(Command):
-    """POST an object. ``dry_run`` asks for the admitted object and changes nothing."""
+    """POST an object. ``dry_run`` asks for the admitted object and changes nothing.
+
+    What a job has one of by name (lane JOB; ConfigMaps and the like) and exists already is a success,
+    with reason OWNED, if it is the job's own. A Secret gets a fresh SSH key pair as it is sent: keys
+    are neither in the command nor in its Done.
+    """
 
     id: int
     lane: Lane

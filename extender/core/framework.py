@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from extender.core.api import Resource
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Reason, Refusal
 
 if TYPE_CHECKING:
-    from extender.core.api import Resource
     from extender.core.shape import PodShape
     from extender.core.snapshot import Snapshot
 
@@ -132,6 +132,20 @@ class Replica(Struct, frozen=True, order=True):
     pod_name: str
 
 
+class Child(Struct, frozen=True):
+    """An object that a job needs beside its pods and their Services, and owns (metadata says so)."""
+
+    resource: Resource
+    body: Manifest
+    #: Fields of ``body`` that follow the job; the others are as they were made.
+    follows: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return str(self.body["metadata"]["name"])
+
+
 class JobStep(Struct, frozen=True):
     """What a job kind asks for after looking at its job and what exists."""
 
@@ -141,6 +155,10 @@ class JobStep(Struct, frozen=True):
     group: Manifest | None = None
     #: Replicas whose Services are to be created: those that other replicas are told to dial.
     services: tuple[Replica, ...] = ()
+    #: What the job's pods mount, or need to be known by: made before any of them.
+    children: tuple[Child, ...] = ()
+    #: Names of replicas of ``wanted`` that get their places with the others, and are made later.
+    later: frozenset[str] = frozenset()
     #: Replicas whose Services are there for people alone: they may wait for what is more urgent.
     spare_services: tuple[Replica, ...] = ()
     #: Pods to delete, by (name, uid).
@@ -167,6 +185,11 @@ class JobKind(Protocol):
     """A kind of training job; pure. One small file a kind, over one shared lifecycle."""
 
     resource: Resource
+
+    def takes(self, job: Manifest) -> bool:
+        """Whether an object of this resource is this kind's. A cluster may serve one object in two
+        versions, which two kinds run.
+        """
 
     def reconcile(
         self,

@@ -157,6 +157,8 @@ class Gang:
     #: When the attempt last made progress (release carried out, arrival); seconds.
     progress_at: float = 0.0
     not_before: float = 0.0
+    #: Names of members that keep their planned places and are not let through yet.
+    later: frozenset[str] = frozenset()
     #: Names of planned members that are still to be let through, the next one last.
     to_release: list[str] = field(default_factory=list)
     #: First arrival at /bind in this attempt, until it commits.

@@ -5,7 +5,7 @@ A kind is pure and compares (job, pods, services, now); this module keeps what i
 
 from __future__ import annotations
 
-from extender.core import admission, autoscaling, jobwrites
+from extender.core import admission, autoscaling, children, jobwrites
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
@@ -26,6 +26,8 @@ def job_seen(s: State, event: e.JobSeen) -> None:
     meta = event.raw["metadata"]
     key = (event.resource, meta["namespace"], meta["name"])
     job = s.jobs.get(key)
+    if not s.kinds[event.resource].takes(event.raw):
+        return  # seen in the version of another kind, too
     if job is not None and job.uid != meta["uid"]:
         forget_job(s, job)
         job = None
@@ -134,14 +136,24 @@ def reconcile(s: State, job: Job, now: float) -> None:
             _name_taken(s, job, s.jobs[gang.job])
         return
     autoscaling.keep(s, job, step.autoscaler)
+    complete = children.keep(s, job, step.children)
     if step.group is not None:
         jobwrites.group(s, job, key, step.group)
         gang = s.gang(key)
         gang.job = _key(job)
     if gang is not None:
-        _want(s, gang, step.wanted)
-        if gang.count(Member.WANTED):
-            admission.admit(s, gang, job, now)
+        _gather(s, job, gang, step, step.wanted if complete else (), now)
+
+
+def _gather(
+    s: State, job: Job, gang: Gang, step: JobStep, wanted: tuple[Replica, ...], now: float
+) -> None:
+    """Bring the gang to the replicas that are wanted now; those of ``step.later`` wait."""
+    _want(s, gang, wanted)
+    if gang.later != step.later:
+        gang.later, gang.dirty = step.later, True
+    if gang.count(Member.WANTED):
+        admission.admit(s, gang, job, now)
 
 
 def _key(job: Job) -> tuple[Resource, str, str]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core.api import GANG_PLANS, MUSTER_GROUP
+from extender.core.api import CONFIG_MAPS, GANG_PLANS, MUSTER_GROUP
 
 #: What a mark begins with; as many hex digits follow.
 MARK: Final = "***"
@@ -49,19 +49,36 @@ ENVIRONMENT: Final = frozenset(
         "COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID",
         "PADDLE_JOB_ID", "PADDLE_MASTER", "PADDLE_NNODES", "PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM",
         "POD_IP_DUMMY",
+        "K_MPI_JOB_ROLE", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES",
+        "HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS",
+        "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "I_MPI_HYDRA_HOST_FILE", "I_MPI_PERHOST",
+        "OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames",
+        "OMPI_MCA_orte_set_default_slots", "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_rsh_args",
+        "NAMESPACE", "TARGET_DIR",
     }
 )  # fmt: skip
 ENVIRONMENT_PREFIX: Final = "PET_"
 
+#: Whose objects, as Muster writes them, hold nothing of anybody else.
+_OWN: Final = (GANG_PLANS, CONFIG_MAPS)
 _SCALAR = (str, int, float, NoneType)
 _CONTAINERS = frozenset({"containers", "initContainers", "ephemeralContainers"})
 #: Fields of a container, a volume and a variable that are kept.
 _OF_CONTAINER = frozenset(
-    {"name", "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "restartPolicy"}
+    {
+        "name", "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "restartPolicy",
+        "volumeMounts",
+    }
+)  # fmt: skip
+#: Of a Secret or a ConfigMap a pod names what it mounts, and nothing that is in it.
+_OF_VOLUME = frozenset(
+    {"name", "persistentVolumeClaim", "ephemeral", "configMap", "emptyDir", "secret"}
 )
-_OF_VOLUME = frozenset({"name", "persistentVolumeClaim", "ephemeral"})
+#: What job kinds give a container that says nothing itself.
+_OWN_COMMANDS: Final = (["/usr/sbin/sshd", "-De"], ["sleep"], ["365d"])
 _OF_VARIABLE = frozenset({"name", "valueFrom"})
-#: Of Secrets and ConfigMaps, should a job kind ever make one.
+#: Of what others have made: a ConfigMap that Muster makes is names of pods, a Secret has no data yet.
 _DATA = frozenset({"data", "stringData", "binaryData"})
 
 
@@ -94,7 +111,7 @@ class Redactor:
 
     def command(self, given: c.Command) -> c.Command:
         """The command without what may be secret."""
-        if isinstance(given, c.Create | c.Patch) and given.resource != GANG_PLANS:
+        if isinstance(given, c.Create | c.Patch) and given.resource not in _OWN:
             return replace(given, body=self.manifest(given.body))
         return given
 
@@ -125,8 +142,13 @@ class Redactor:
 
     def _container(self, value: Any) -> Any:
         kept = self._keeping(_OF_CONTAINER, value)
-        if isinstance(kept, dict) and isinstance(kept.get("env"), list):
+        if not isinstance(kept, dict):
+            return kept
+        if isinstance(kept.get("env"), list):
             kept["env"] = [self._variable(each) for each in value["env"]]
+        for field in ("command", "args"):
+            if value.get(field) in _OWN_COMMANDS:
+                kept[field] = value[field]
         return kept
 
     def _variable(self, value: Any) -> Any:

@@ -120,7 +120,7 @@ def _started(gang: Gang) -> bool:
 def let_through(s: State, gang: Gang, now: float) -> None:
     """Release every planned member that is not on its way yet, beginning with this step."""
     held = (slot for slot in gang.unplaced() if slot.node and slot.state in _HELD)
-    gang.to_release = [slot.name for slot in held][::-1]
+    gang.to_release = [slot.name for slot in held if slot.name not in gang.later][::-1]
     if gang.to_release:
         s.look(gang, now)
 

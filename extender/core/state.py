@@ -95,6 +95,8 @@ class Job:
     recheck: dict[tuple[str, str], float] = field(default_factory=dict)
     #: Spec of its HorizontalPodAutoscaler as it was last written, {} for none; None: not known.
     autoscaler: Manifest | None = None
+    #: What else it owns, by (plural, name): the fields that follow it, as they were last written.
+    children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     wake_at: float | None = None
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0

@@ -11,12 +11,12 @@ from typing import Final
 
 from extender.core.api import Resource
 from extender.core.errors import InvalidObject
-from extender.core.framework import Replica
+from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
 from extender.jobs import pods as objects
 from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
-from extender.jobs.rollcall import Tally
+from extender.jobs.rollcall import RollCall, Tally
 
 #: Bytes of one variable, with its name and =, that Linux lets a program start with (MAX_ARG_STRLEN
 #: less the byte that ends it).
@@ -30,6 +30,12 @@ class Kind(ABC):
 
     resource: Resource
     facts: KindFacts
+    #: runPolicy.managedBy of jobs that this controller runs; absent means the same.
+    managed_by = "kubeflow.org/training-operator"
+
+    def takes(self, job: Manifest) -> bool:
+        """Whether an object of this resource is this kind's."""
+        return True
 
     @abstractmethod
     def check(self, job: TrainingJob) -> None:
@@ -60,6 +66,14 @@ class Kind(ABC):
     def autoscaler(self, job: TrainingJob) -> Manifest | None:
         """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
         return None
+
+    def children(self, job: TrainingJob, roll: RollCall) -> tuple[Child, ...]:
+        """What the job needs beside its pods and their Services."""
+        return ()
+
+    def later(self, job: TrainingJob, roll: RollCall) -> frozenset[str]:
+        """Names of replicas that get their places with the others, and are made later."""
+        return frozenset()
 
     def dialled(self, job: TrainingJob, replica: Replica) -> bool:
         """Whether other replicas are told this one's address, so that its Service is waited for."""

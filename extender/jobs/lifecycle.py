@@ -26,9 +26,6 @@ from extender.jobs.kind import Kind
 from extender.jobs.model import TrainingJob
 from extender.jobs.rollcall import RollCall, Tally, call, owned
 
-#: runPolicy.managedBy of jobs that this controller runs; absent means the same.
-MANAGED_BY = "kubeflow.org/training-operator"
-
 Notices = tuple[tuple[str, str, str], ...]
 
 
@@ -49,8 +46,8 @@ class TrainingKind(Kind):
         one of its replicas; ``services`` names those that it owns; ``now`` is in epoch seconds;
         ``ends`` are pods as they ended or restarted, which count when they are gone, too.
         """
-        managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or MANAGED_BY
-        if managed_by != MANAGED_BY or job["metadata"].get("deletionTimestamp"):
+        managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or self.managed_by
+        if managed_by != self.managed_by or job["metadata"].get("deletionTimestamp"):
             return JobStep()
         before = conditions.of(job)
         mine = owned(pods, job["metadata"].get("uid", ""))
@@ -177,6 +174,8 @@ class TrainingKind(Kind):
             wake_at=due,
             annotations=_remembered(parsed, roll),
             autoscaler=self.autoscaler(parsed),
+            children=self.children(parsed, roll),
+            later=self.later(parsed, roll),
         )
 
     def _outcome(

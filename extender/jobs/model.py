@@ -70,6 +70,8 @@ class TrainingJob(Struct, frozen=True):
     roles: tuple[Role, ...]
     policy: RunPolicy
     spec: Manifest
+    #: Roles, in lower case, whose one pod has no index in its name.
+    single: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -82,7 +84,7 @@ class TrainingJob(Struct, frozen=True):
 
     def pod_name(self, role: str, index: int) -> str:
         """Name of a replica's pod and Service."""
-        return f"{self.name}-{role}-{index}"
+        return f"{self.name}-{role}" if role in self.single else f"{self.name}-{role}-{index}"
 
     def replicas(self) -> list[Replica]:
         """All replicas, in order of role and index."""
@@ -102,7 +104,9 @@ class KindFacts(Struct, frozen=True):
     specs_key: str
     #: Replica types in order of placement and of precedence.
     roles: tuple[str, ...]
+    #: Name of the default container; "" is the first, whatever it is called.
     container: str
+    #: "" for a kind that has no port of its own.
     port_name: str
     port: int
     restart_policy: str
@@ -114,6 +118,11 @@ class KindFacts(Struct, frozen=True):
     worker_leads: bool = True
     #: Whether every container gets the environment, not only the default one.
     env_everywhere: bool = True
+    #: Where a replica type differs: its restart policy, and its replicas, if it names none.
+    restart_policies: dict[str, str] = {}
+    replicas: dict[str, int] = {}
+    #: Replica types of which there is one, whose pod has no index in its name.
+    single: tuple[str, ...] = ()
 
 
 def read_policy(job: Manifest) -> RunPolicy:
@@ -163,6 +172,7 @@ def read(job: Manifest, facts: KindFacts) -> TrainingJob:
         roles=roles,
         policy=policy,
         spec=spec,
+        single=tuple(role.lower() for role in facts.single),
     )
     if policy.min_available is not None and policy.min_available > read_job.total:
         raise InvalidObject(
@@ -219,9 +229,12 @@ def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
     where = f"{path}.template.spec"
     containers = fields.items(pod_spec, "containers", where)
     names = [fields.text(container, "name", f"{where}.containers") for container in containers]
-    if facts.container not in names:
+    if not facts.container and not names:
+        raise InvalidObject(f"{where}.containers", names, "at least one container")
+    default = facts.container or names[0]
+    if default not in names:
         raise InvalidObject(
-            f"{where}.containers", names, f"one container has to be named {facts.container}"
+            f"{where}.containers", names, f"one container has to be named {default}"
         )
     for container in containers:
         fields.items(container, "env", f"{where}.containers")
@@ -233,22 +246,22 @@ def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
                 container.get("image"),
                 "the name of an image",
             )
-    main = containers[names.index(facts.container)]
-    ports = fields.items(main, "ports", f"{where}.containers[{facts.container}]")
-    numbers = {port.get("name"): _read_port(port, where, facts) for port in ports}
+    main = containers[names.index(default)]
+    path_of_main = f"{where}.containers[{default}]"
+    ports = fields.items(main, "ports", path_of_main)
+    numbers = {port.get("name"): _read_port(port, path_of_main) for port in ports}
+    policy = facts.restart_policies.get(role, facts.restart_policy)
     return Role(
         type=role,
-        replicas=1 if replicas is None else replicas,
-        restart_policy=fields.choice(
-            given, "restartPolicy", path, RESTART_POLICIES, facts.restart_policy
-        ),
+        replicas=facts.replicas.get(role, 1) if replicas is None else replicas,
+        restart_policy=fields.choice(given, "restartPolicy", path, RESTART_POLICIES, policy),
         template=template,
         port=numbers.get(facts.port_name, facts.port),
     )
 
 
-def _read_port(port: Manifest, where: str, facts: KindFacts) -> int:
-    path = f"{where}.containers[{facts.container}].ports"
+def _read_port(port: Manifest, where: str) -> int:
+    path = f"{where}.ports"
     fields.text(port, "name", path)
     number = fields.whole(port, "containerPort", path, least=1)
     if number is None:

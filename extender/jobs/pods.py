@@ -69,7 +69,7 @@ def pod(
     spec = deepcopy(template["spec"])
     spec["restartPolicy"] = "Never" if role.restart_policy == "ExitCode" else role.restart_policy
     for container in spec["containers"]:
-        main = container["name"] == facts.container
+        main = facts.container and container.get("name") == facts.container
         if main or facts.env_everywhere:
             container["env"] = [*(container.get("env") or ()), *deepcopy(env)]
         if main:
@@ -105,7 +105,8 @@ def service(job: TrainingJob, facts: KindFacts, role: Role, replica: Replica) ->
         **labels(job, facts, role.name),
         LABEL + "replica-index": str(replica.index),
     }
-    main = next(c for c in role.template["spec"]["containers"] if c["name"] == facts.container)
+    containers = role.template["spec"]["containers"]
+    main = next(each for each in containers if each.get("name") == facts.container)
     ports = _ensure_port({**main, "ports": list(main.get("ports") or ())}, facts)
     return {
         "apiVersion": "v1",

@@ -141,6 +141,6 @@ def _retried(role: Role, pod: Pod, container: str) -> bool:
     codes = [
         status.state.terminated.exit_code
         for status in pod.status.container_statuses
-        if status.name == container and status.state.terminated
+        if container in (status.name, "") and status.state.terminated
     ]
     return not codes or codes[0] >= RETRYABLE

@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
-from extender.core.api import EVENTS, PODS
-from extender.core.commands import Bind, Create, Lane, Notice, Patch
+from extender.core.api import EVENTS, PODS, SECRETS
+from extender.core.commands import OWNED, Bind, Create, Lane, Notice, Patch
 from extender.core.errors import ApiError
 from extender.core.events import Done
 from extender.core.objects import Manifest
@@ -35,7 +36,9 @@ from extender.kube.requests import (
     judged,
     lane_of,
     object_in,
+    of_job,
     order_key,
+    owned_alike,
     request_of,
     wanted_right,
 )
@@ -226,8 +229,11 @@ class Executor:
             except TypeError as error:
                 return Reply(400, reason="BadRequest", message=f"cannot be encoded: {error}")
         reply = await self._send(job.request)
-        if isinstance(job.command, Bind) and reply.code == 409:
-            return await self._judge(job.command, reply)
+        if reply.code == 409:
+            if isinstance(job.command, Bind):
+                return await self._judge(job.command, reply)
+            if isinstance(job.command, Create) and of_job(job.command):
+                return await self._whose(job.command, reply)
         return judged(job.command, reply)
 
     def _tell(self, command: Write, reply: Reply) -> None:
@@ -247,6 +253,19 @@ class Executor:
         if pod is not None and bound_as_asked(bind, pod):
             return Reply(201, got.body, "AlreadyBound")
         return Reply(409, got.body, refusal.reason, refusal.message)
+
+    async def _whose(self, create: Create, refusal: Reply) -> Reply:
+        """What exists already may be the echo of a create that took effect, or of an earlier life."""
+        name = create.body["metadata"]["name"]
+        path = create.resource.path(create.namespace, name)
+        got = judged(create, await self._send(Request("GET", path, b"")))
+        if not got.ok:
+            # Gone since: the next try makes it.
+            return got if got.code in RETRIED else replace(refusal, code=503)
+        found = object_in(got)
+        if found is not None and owned_alike(create, found):
+            return Reply(200, reason=OWNED)
+        return Reply(409, reason=refusal.reason, message=refusal.message)
 
     async def _send(self, request: Request) -> Reply:
         if not self._may_write():
@@ -293,6 +312,8 @@ class Executor:
         if job.started is not None:
             self._metrics.command_seconds.labels(kind).observe(self._clock() - job.started)
         wanted = isinstance(job.command, Create | Patch) and reply.ok
+        if isinstance(job.command, Create) and job.command.resource == SECRETS:
+            wanted = False  # a private key goes no further
         wanted = wanted or (isinstance(job.command, Bind) and reply.code == 409)
         found: Manifest | None = object_in(reply) if wanted else None
         self._inbox.put(Done(job.command.id, reply.code, reply.reason, reply.message, found))

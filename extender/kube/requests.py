@@ -9,9 +9,18 @@ import msgspec
 import orjson
 from msgspec import Struct
 
-from extender.core.api import PODS
+from extender.core.api import (
+    CONFIG_MAPS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from extender.core.commands import Bind, Create, Delete, Lane, Patch
 from extender.core.objects import Manifest
+from extender.kube import sshkeys
 from extender.kube.replies import JSON, MERGE_PATCH, Query, Reply, delete_options
 
 Write = Bind | Create | Patch | Delete
@@ -19,6 +28,9 @@ Write = Bind | Create | Patch | Delete
 #: Answers after which the same request may succeed: none at all, too many requests, and faults of
 #: the server or of what stands before it. Everything else is an answer.
 RETRIED = frozenset({0, 429, 500, 502, 503, 504})
+
+#: What a job has one of by a name that does not say whose it is: a conflict may be with its own.
+_CHILDREN = frozenset({CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, SERVICES})
 
 #: How no right to a request is said (apiserver endpoints/handlers/responsewriters, forbiddenMessage);
 #: quota and admission also answer 403, in other words.
@@ -66,7 +78,11 @@ def request_of(command: Write) -> Request:
         case Create():
             query = {"dryRun": "All"} if command.dry_run else None
             path = command.resource.path(command.namespace)
-            return Request("POST", path, orjson.dumps(command.body), query=query)
+            body = command.body
+            if command.resource == SECRETS:
+                # The only Secrets that Muster makes; what is in them is in no command.
+                body = {**body, "data": sshkeys.fresh()}
+            return Request("POST", path, orjson.dumps(body), query=query)
         case Patch():
             path = command.resource.path(command.namespace, command.name, command.subresource)
             return Request("PATCH", path, orjson.dumps(command.body), MERGE_PATCH)
@@ -136,6 +152,23 @@ def judged(command: Write, reply: Reply) -> Reply:
     if any(cause.field == "metadata.uid" for cause in causes):
         return Reply(409, reply.body, "Conflict", reply.message)
     return reply
+
+
+def of_job(command: Write) -> bool:
+    """Whether it makes what a job has one of: one that exists already may be the job's own."""
+    if not isinstance(command, Create) or command.dry_run:
+        return False
+    return command.lane == Lane.JOB and command.resource in _CHILDREN
+
+
+def owned_alike(command: Create, found: Manifest) -> bool:
+    """Whether an object has the controller that the new one would have had."""
+    return _controller(found) == _controller(command.body) is not None
+
+
+def _controller(body: Manifest) -> str | None:
+    owners = (body.get("metadata") or {}).get("ownerReferences") or ()
+    return next((owner.get("uid") for owner in owners if owner.get("controller")), None)
 
 
 def bound_as_asked(command: Bind, pod: Manifest) -> bool:

@@ -24,9 +24,6 @@ class Kind(Struct, frozen=True):
     fields: tuple[str, ...] = ()
 
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-SECRETS = Resource("", "v1", "secrets", "Secret")
-
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -68,8 +65,11 @@ SERVED = (
     _builtin(api.VOLUMES, status=True),
     _builtin(api.AUTOSCALERS, status=True),
     _builtin(api.EVENTS, fields=_EVENT_FIELDS),
-    _builtin(CONFIG_MAPS),
-    _builtin(SECRETS, fields=("type",)),
+    _builtin(api.CONFIG_MAPS),
+    _builtin(api.SECRETS, fields=("type",)),
+    _builtin(api.SERVICE_ACCOUNTS),
+    _builtin(api.ROLES),
+    _builtin(api.ROLE_BINDINGS),
     Kind(api.LEASES, status=False, generation=False),
     _builtin(api.PRIORITY_CLASSES, generation=True),
     Kind(api.NATIVE_GROUPS),

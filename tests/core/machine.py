@@ -149,7 +149,8 @@ class Replica:
                 code = 409 if made else 404
         message = (made or {}).get("message", "") if code == 403 else ""
         given = made if code < 300 or isinstance(command, c.Bind) else None
-        self.replies.append(e.Done(command.id, code, "", message or outcome, given))
+        reason = c.OWNED if isinstance(command, c.Create) and code == 200 else ""
+        self.replies.append(e.Done(command.id, code, reason, message or outcome, given))
 
     def pending(self) -> list[Write]:
         """Commands that nobody has carried out yet."""

@@ -18,12 +18,17 @@ from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import (
     AUTOSCALERS,
+    CONFIG_MAPS,
     GANG_PLANS,
     JOBS,
     NATIVE_GROUPS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     SIGS_GROUPS,
     VOLCANO_GROUPS,
@@ -36,6 +41,8 @@ Place = tuple[Resource, str, str]
 #: Status code and the object (or None) of an answer.
 Reply = tuple[int, Raw | None]
 
+#: What nobody watches.
+UNWATCHED = (AUTOSCALERS, CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS)
 GROUPS: dict[Resource, type[o.VolcanoGroup] | type[o.SigsGroup] | type[o.NativeGroup]] = {
     VOLCANO_GROUPS: o.VolcanoGroup,
     SIGS_GROUPS: o.SigsGroup,
@@ -172,7 +179,7 @@ class Api:
         raw["metadata"]["resourceVersion"] = str(self._version)
 
     def _tell(self, place: Place, news: Callable[[Resource, Raw], e.Event], raw: Raw) -> None:
-        if place[0] == AUTOSCALERS:  # nobody watches them
+        if place[0] in UNWATCHED:
             return
         event = news(place[0], deepcopy(raw))
         for watcher in self.watchers:
@@ -184,7 +191,9 @@ class Api:
         if resource == PODS and (message := self.admission(raw)):
             return 403, {"message": message}
         if not dry_run and place in self.objects:
-            return 409, None
+            # The executor looks whose it is: a job's own is no conflict (commands.OWNED).
+            own = place[0] in (*UNWATCHED, SERVICES) and place[0] != AUTOSCALERS and owned(raw)
+            return (200 if own and own == owned(self.objects[place]) else 409), None
         self._uids += 1
         meta["uid"] = f"u{self._uids}"
         meta["creationTimestamp"] = self._now()
@@ -247,6 +256,11 @@ class Api:
         status = {"phase": "Running" if self.kubelets else "Pending"}
         self._patch(place, {"spec": {"nodeName": command.node}, "status": status})
         return 201, None
+
+
+def owned(raw: Raw) -> list[str]:
+    """Uids of an object's owners."""
+    return [owner["uid"] for owner in raw["metadata"].get("ownerReferences", ())]
 
 
 def merge(old: Any, patch: Any) -> Any:

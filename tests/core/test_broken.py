@@ -241,6 +241,9 @@ class Falls:
     def __init__(self, kind: JobKind) -> None:
         self._kind, self.resource = kind, kind.resource
 
+    def takes(self, job: Raw) -> bool:
+        return self._kind.takes(job)
+
     def reconcile(
         self,
         job: Raw,

@@ -11,6 +11,8 @@ from extender.core.framework import JobStep
 from extender.core.objects import Pod
 from extender.jobs.jax import JAXJob
 from extender.jobs.lifecycle import TrainingKind
+from extender.jobs.mpi_v1 import OldMPIJob
+from extender.jobs.mpi_v2 import MPIJob
 from extender.jobs.paddle import PaddleJob
 from extender.jobs.pytorch import PyTorchJob
 from extender.jobs.tensorflow import TFJob
@@ -24,6 +26,8 @@ KINDS: dict[str, tuple[TrainingKind, dict[str, int]]] = {
     "xgboost": (XGBoostJob(), {"Master": 1, "Worker": 2}),
     "jax": (JAXJob(), {"Worker": 3}),
     "paddle": (PaddleJob(), {"Worker": 3}),
+    "mpi": (MPIJob(), {"Launcher": 1, "Worker": 2}),
+    "mpi_v1": (OldMPIJob(), {"Launcher": 1, "Worker": 2}),
 }
 NOW = 1_790_000_000.0  # 2026-09-21T14:13:20Z
 
@@ -55,7 +59,8 @@ def job(roles: dict | None = None, name: str = "ddp", uid: str = "job-1", **spec
 def of_kind(kind: TrainingKind, roles: dict[str, int], policy: str | None = None) -> dict:
     """A job named ddp of uid job-1."""
     facts = kind.facts
-    specs = {type_: role(count, policy, name=facts.container) for type_, count in roles.items()}
+    name = facts.container or "main"
+    specs = {type_: role(count, policy, name=name) for type_, count in roles.items()}
     return {
         "apiVersion": facts.api_version,
         "kind": facts.kind,
@@ -77,6 +82,7 @@ def pod(
     inherited: int = 0,
     uid: str = "",
     container: str = "pytorch",
+    ready: bool = False,
 ) -> Pod:
     owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
@@ -93,6 +99,7 @@ def pod(
         "spec": {"nodeName": node},
         "status": {
             "phase": phase,
+            "conditions": [{"type": "Ready", "status": "True"}] if ready else [],
             "containerStatuses": [{"name": container, "restartCount": restarts, "state": state}],
         },
     }

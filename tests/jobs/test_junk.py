@@ -42,15 +42,24 @@ PYTORCH = job(
         },
     },
 )["spec"]
+OF_MPI = {
+    "mpiImplementation": "Intel",
+    "sshAuthMountPath": "/keys",
+    "launcherCreationPolicy": "WaitForWorkersReady",
+    "runLauncherAsWorker": True,
+}
 #: Of each kind one that has every field that some code reads.
 SPECS = {
     "pytorch": PYTORCH,
     **{
         name: {
-            **of_kind(kind, roles, "ExitCode")["spec"],
+            **of_kind(kind, roles, "Never" if name == "mpi" else "ExitCode")["spec"],
             "runPolicy": PYTORCH["runPolicy"],
             "successPolicy": "AllWorkers",
             "enableDynamicWorker": True,
+            "slotsPerWorker": 2,
+            "mainContainer": "main",
+            **(OF_MPI if name == "mpi" else {}),
         }
         for name, (kind, roles) in KINDS.items()
         if name != "pytorch"
@@ -102,7 +111,8 @@ def test_one_wrong_value(place, value):
         step = kind.reconcile(manifest, existing, frozenset(), NOW)
         for replica in step.wanted:
             kind.pod(manifest, replica)
-            kind.service(manifest, replica)
+            if "mpi" not in name:
+                kind.service(manifest, replica)
     done = {
         "conditions": [{"type": "Succeeded", "status": "True"}],
         "startTime": "2026-01-01T00:00:00Z",

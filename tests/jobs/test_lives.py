@@ -48,6 +48,9 @@ shapes = st.sampled_from(
         ("jax", {"Worker": 3}, {}),
         ("paddle", {"Worker": 3}, {}),
         ("paddle", {"Master": 2, "Worker": 1}, {}),
+        ("mpi", {"Launcher": 1, "Worker": 2}, {}),
+        ("mpi", {"Launcher": 1, "Worker": 2}, {"launcherCreationPolicy": "WaitForWorkersReady"}),
+        ("mpi_v1", {"Launcher": 1, "Worker": 2}, {}),
     ]
 )
 
@@ -56,6 +59,8 @@ def born(shape, policy: str, **run_policy) -> Life:
     """The life of a job of this shape, about to begin."""
     name, roles, spec = shape
     kind, _ = KINDS[name]
+    if name == "mpi":  # it knows two of them
+        policy = {"Always": "OnFailure", "ExitCode": "Never"}.get(policy, policy)
     manifest = merged(of_kind(kind, roles, policy), {"spec": spec})
     manifest["spec"]["runPolicy"] = run_policy
     return Life(kind, manifest)

@@ -33,13 +33,20 @@ def seen(step, key):
         return step.group and step.group["spec"]["minMember"]
     if key == "autoscaler":
         return step.autoscaler and step.autoscaler["spec"]
+    if key == "later":
+        return sorted(step.later)
+    if key == "children":
+        return [f"{child.resource.kind} {child.name}" for child in step.children]
+    if key == "data":
+        (config,) = (c for c in step.children if c.resource.kind == "ConfigMap")
+        return config.body["data"]
     assert key == "group_spec"
     return step.group["spec"]
 
 
 def replica_of(name):
-    _, role, index = name.split("-")
-    return Replica(role, int(index), name)
+    _, role, *index = name.split("-")
+    return Replica(role, int(index[0]) if index else 0, name)
 
 
 def added(kind, manifest, name):
@@ -47,6 +54,13 @@ def added(kind, manifest, name):
     made = kind.pod(manifest, replica_of(name))
     (main,) = made["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in main["env"]}
+
+
+def part_of(value, wanted):
+    """Of a JSON value what ``wanted`` speaks of; lists whole."""
+    if not isinstance(wanted, dict) or not isinstance(value, dict):
+        return value
+    return {key: part_of(value.get(key), inner) for key, inner in wanted.items()}
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -85,6 +99,9 @@ def test_case(name, case):
         assert case["says"] in message
     for replica, env in case.get("env", {}).items():
         assert added(kind, manifest, replica) == env
+    for replica, wanted in case.get("made", {}).items():
+        made = kind.pod(manifest, replica_of(replica))
+        assert part_of(made, wanted) == wanted
     for replica, leads in case.get("leads", {}).items():
         labels = kind.pod(manifest, replica_of(replica))["metadata"]["labels"]
         assert labels.get("training.kubeflow.org/job-role") == ("master" if leads else None)

@@ -31,6 +31,8 @@ JOBS = {
     "xgboostjob.yaml": (api.XGBOOST_JOBS, 3),
     "jaxjob.yaml": (api.JAX_JOBS, 4),
     "paddlejob.yaml": (api.PADDLE_JOBS, 2),
+    "mpijob.yaml": (api.MPI_JOBS, 3),
+    "mpijob-v1.yaml": (api.OLD_MPI_JOBS, 3),
 }
 
 

@@ -1,0 +1,93 @@
+"""What a job owns beside pods and their Services: made before its pods, and kept as it should be.
+
+None is watched (a cluster has thousands of ConfigMaps and Secrets, which are nobody's business). Each
+is written once in the life of this process, and again when it changes. One that exists already is
+left alone unless this job owns it, which the executor finds out; the job then waits, and says so in
+mpi-operator's words.
+"""
+
+from __future__ import annotations
+
+from extender.core import commands as c
+from extender.core.admission import ADMISSION_SECONDS
+from extender.core.events import Done
+from extender.core.framework import Child
+from extender.core.objects import Manifest
+from extender.core.state import Job, State
+
+
+def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:
+    """Bring them to what is wanted; whether all of them exist."""
+    for child in wanted:
+        known = job.children.get(_place(child))
+        if _flight(child) in job.in_flight:
+            continue
+        if known is None:
+            _create(s, job, child)
+        elif known != _following(child):
+            _change(s, job, child)
+    return all(_place(child) in job.children for child in wanted)
+
+
+def _place(child: Child) -> tuple[str, str]:
+    return child.resource.plural, child.name
+
+
+def _flight(child: Child) -> tuple[str, str]:
+    return "child", f"{child.resource.plural}/{child.name}"
+
+
+def _following(child: Child) -> Manifest:
+    return {field: child.body[field] for field in child.follows}
+
+
+def _create(s: State, job: Job, child: Child) -> None:
+    job.in_flight.add(_flight(child))
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(_flight(child))
+        if done.ok:
+            # One of an earlier life of this process may say what was true then.
+            found = done.reason == c.OWNED
+            job.children[_place(child)] = {} if found else _following(child)
+            job.dirty = True
+        elif done.code == 409:
+            kind = child.resource.kind
+            message = (
+                f'Resource "{child.name}" of Kind "{kind}" already exists and is not managed by'
+            )
+            _say(s, job, "ErrResourceExists", f"{message} {job.resource.kind}")
+            s.look_at_job(job, now + ADMISSION_SECONDS)
+        else:
+            _refused(s, job, child, done, now)
+
+    s.send(c.Create(s.next_id(then), c.Lane.JOB, child.resource, job.namespace, child.body))
+
+
+def _change(s: State, job: Job, child: Child) -> None:
+    wanted = _following(child)
+    job.in_flight.add(_flight(child))
+
+    def then(done: Done, now: float) -> None:
+        job.in_flight.discard(_flight(child))
+        job.dirty = True
+        if done.ok:
+            job.children[_place(child)] = wanted
+        elif done.code == 404:
+            del job.children[_place(child)]  # somebody deleted it: made again
+        else:
+            _refused(s, job, child, done, now)
+
+    patch = c.Patch(s.next_id(then), c.Lane.JOB, child.resource, job.namespace, child.name, wanted)
+    s.send(patch)
+
+
+def _refused(s: State, job: Job, child: Child, done: Done, now: float) -> None:
+    what = f"{child.resource.kind} {child.name} could not be written: {done.code} {done.message}"
+    _say(s, job, child.resource.kind, what)
+    job.rest_until = max(job.rest_until, now + ADMISSION_SECONDS)
+    s.look_at_job(job, job.rest_until)
+
+
+def _say(s: State, job: Job, reason: str, message: str) -> None:
+    s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", reason, message)

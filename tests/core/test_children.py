@@ -1,0 +1,183 @@
+"""What an MPI job owns beside its pods is there before them, and follows; nobody else's is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from extender.core.admission import ADMISSION_SECONDS
+from extender.core.api import (
+    CONFIG_MAPS,
+    MPI_JOBS,
+    NODES,
+    OLD_MPI_JOBS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from tests.builders import GPU
+from tests.core import machine_stories as do
+from tests.core.machine import Fault, Machine
+
+CONFIG = (CONFIG_MAPS, "default", "j-config")
+
+
+def machine(nodes: int = 3) -> Machine:
+    m = Machine()
+    do.nodes(m, nodes)
+    for i in range(nodes):  # kubectl-delivery asks for some
+        room = {"allocatable": {"ephemeral-storage": "100Gi"}}
+        m.api.change((NODES, "", f"n{i}"), status=room)
+    return m
+
+
+def job(m: Machine, resource: Resource = MPI_JOBS, **spec: Any) -> None:
+    """A launcher and two workers, of one GPU each, so that a node takes one of them."""
+    box = {"name": "main", "image": "i", "resources": {"requests": {GPU: "1"}}}
+    roles = {
+        type_: {"replicas": count, "template": {"spec": {"containers": [box]}}}
+        for type_, count in (("Launcher", 1), ("Worker", 2))
+    }
+    body = {"apiVersion": resource.api_version, "kind": "MPIJob"}
+    meta = {"name": "j", "namespace": "default"}
+    m.api.put(resource, body | {"metadata": meta, "spec": {"mpiReplicaSpecs": roles} | spec})
+
+
+def hosts(m: Machine) -> list[str]:
+    raw = m.api.get(CONFIG_MAPS, "j-config")
+    assert raw is not None
+    return [line.split()[1] for line in raw["data"]["discover_hosts.sh"].splitlines()[1:]]
+
+
+def told(m: Machine, reason: str) -> list[str]:
+    (replica,) = m.replicas
+    return [notice.message for notice in replica.notices if notice.reason == reason]
+
+
+def foreign(m: Machine, resource: Resource, name: str) -> None:
+    meta = {"name": name, "namespace": "default"}
+    m.api.put(resource, {"metadata": meta, "data": {"theirs": "x"}})
+
+
+def test_all_of_it_is_made_and_the_gang_lands_whole() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    assert sorted(m.bound()) == ["j-launcher", "j-worker-0", "j-worker-1"]
+    for resource, name in ((SERVICES, "j"), (CONFIG_MAPS, "j-config"), (SECRETS, "j-ssh")):
+        assert m.api.get(resource, name) is not None
+    secret = m.api.get(SECRETS, "j-ssh")
+    assert secret is not None
+    assert "data" not in secret  # what is in it, the executor alone knows
+    m.finish()
+
+
+def test_the_old_version_has_an_account_and_its_role() -> None:
+    m = machine()
+    job(m, OLD_MPI_JOBS)
+    m.rest()
+    assert len(m.bound()) == 3
+    for resource in (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+        assert m.api.get(resource, "j-launcher") is not None
+    m.finish()
+
+
+def test_no_pod_is_made_before_what_it_mounts() -> None:
+    m = machine()
+    m.faults.append(Fault("hold", "Create", "Secret"))
+    job(m)
+    m.rest()
+    assert m.api.get(CONFIG_MAPS, "j-config") is not None
+    assert m.api.pods() == []
+    m.faults.clear()
+    m.rest()
+    assert len(m.bound()) == 3
+    m.finish()
+
+
+def test_hosts_follow_the_workers_that_run() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    assert hosts(m) == ["j-worker-0.j.default.svc", "j-worker-1.j.default.svc"]
+    m.api.change((PODS, "default", "j-worker-0"), status={"phase": "Unknown"})
+    m.rest()
+    assert hosts(m) == ["j-worker-1.j.default.svc"]
+    m.finish()
+
+
+def test_somebody_else_s_is_left_alone_and_said() -> None:
+    m = machine()
+    foreign(m, SECRETS, "j-ssh")
+    job(m)
+    m.rest(ADMISSION_SECONDS / 2)
+    assert m.api.pods() == []
+    said = 'Resource "j-ssh" of Kind "Secret" already exists and is not managed by MPIJob'
+    assert said in told(m, "ErrResourceExists")
+    secret = m.api.get(SECRETS, "j-ssh")
+    assert secret is not None
+    assert secret["data"] == {"theirs": "x"}
+    m.api.delete((SECRETS, "default", "j-ssh"))
+    m.rest()
+    assert len(m.bound()) == 3
+    m.finish()
+
+
+def test_another_leader_finds_what_is_there_and_brings_it_up_to_date() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    m.lose()
+    m.api.change(CONFIG, data={"discover_hosts.sh": "stale"})
+    m.gain(m.replicas[0])
+    m.rest()
+    assert hosts(m) == ["j-worker-0.j.default.svc", "j-worker-1.j.default.svc"]
+    assert told(m, "ErrResourceExists") == []
+    m.finish()
+
+
+def test_what_was_deleted_is_made_again_when_it_would_change() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    m.api.delete(CONFIG)
+    m.api.change((PODS, "default", "j-worker-0"), status={"phase": "Unknown"})
+    m.rest()
+    assert hosts(m) == ["j-worker-1.j.default.svc"]
+    m.finish()
+
+
+def test_a_refusal_is_said_and_tried_again() -> None:
+    m = machine()
+    m.faults.append(Fault("422", "Create", "ConfigMap"))
+    job(m)
+    m.rest(ADMISSION_SECONDS / 2)
+    assert m.api.pods() == []
+    (message,) = told(m, "ConfigMap")
+    assert message.startswith("ConfigMap j-config could not be written: 422")
+    m.faults.clear()
+    m.rest()
+    assert len(m.bound()) == 3
+    m.finish()
+
+
+def test_a_launcher_that_waits_keeps_its_place() -> None:
+    """mpi-operator #608: with a gang of all, workers waited for the launcher and it for them."""
+    m = machine()
+    job(m, launcherCreationPolicy="WaitForWorkersReady")
+    m.rest()
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
+    assert [pod["metadata"]["name"] for pod in m.api.pods()] == ["j-worker-0", "j-worker-1"]
+    # Nobody gets what is kept for it.
+    do.gang(m, "other", 1)
+    m.rest()
+    assert m.bound("other") == {}
+    ready = [{"type": "Ready", "status": "True"}]
+    for index in range(2):
+        m.api.change((PODS, "default", f"j-worker-{index}"), status={"conditions": ready})
+    m.rest()
+    assert sorted(m.bound("j-")) == ["j-launcher", "j-worker-0", "j-worker-1"]
+    m.finish()
