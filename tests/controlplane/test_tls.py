@@ -27,10 +27,6 @@ from tests.controlplane.world import World
 
 Certificates = Callable[..., Path]
 
-#: kube-scheduler is killed: whether its TLS connections have ended before the test's loop does is
-#: chance, and one that has not is warned of when it is collected.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Certificates:

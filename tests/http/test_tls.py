@@ -141,6 +141,39 @@ async def test_pages_are_served_to_who_has_no_certificate_and_follow_the_files_t
     await runner.cleanup()
 
 
+async def test_a_caller_that_says_no_goodbye_keeps_no_connection_when_the_service_stops(files, tls):
+    """One that hangs, or whose machine is gone: TLS would wait for its answer to the end of the connection."""
+    inbox = Queue()
+    app = make_app(
+        ScriptedView(), inbox, Bindings(inbox), prefix="/", metrics=Metrics(), bind_deadline=1.0
+    )
+    runner = await serve(app, "127.0.0.1", 0, tls.context)
+    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    silent = files.client(files.client_ca).wrap_bio(incoming, outgoing, False, "127.0.0.1")
+
+    async def through(step):
+        """The step, with what it needs from the peer; nothing is ever answered by itself."""
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(1 << 16))
+            finally:
+                writer.write(outgoing.read())
+
+    await through(silent.do_handshake)
+    await through(lambda: silent.write(b"GET /healthz HTTP/1.1\r\nHost: muster\r\n\r\n"))
+    assert (await through(lambda: silent.read(1 << 16))).startswith(b"HTTP/1.1 200 OK")
+    await runner.cleanup()
+    async with asyncio.timeout(10):
+        while await reader.read(1 << 16):
+            pass
+    writer.close()
+    await writer.wait_closed()
+
+
 async def test_tls_before_1_2_is_refused(files, url):
     context = files.client(files.client_ca)
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
