@@ -38,6 +38,9 @@ USER_AGENT = f"muster/{__version__}"
 WATCH_IDLE_SECONDS = 150.0
 #: Bytes that aiohttp reads ahead of us. Small, and a burst makes the API server cut the watch.
 _READ_AHEAD = 1 << 20
+#: Of Secrets the API server is asked for nothing but metadata, whatever is asked for.
+_SECRETS = re.compile(r"/api/v1(/namespaces/[^/]+)?/secrets(/|$)")
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _SSL_REPR = re.compile(r" ssl:(<[^>]*>|\w+)")
 #: Least seconds between two complete reloads of the credentials, whatever the server says.
 _RELOAD_PAUSE = 5.0
@@ -243,6 +246,8 @@ class ApiClient:
             await self._renew()
         access = self._access
         headers = {"Content-Type": content_type} if body is not None else {}
+        if _SECRETS.match(path):
+            headers["Accept"] = _METADATA
         if self._authorization:
             headers["Authorization"] = self._authorization
         return await self._session.request(

@@ -12,7 +12,7 @@ import yaml
 from aiohttp import web
 from kubernetes.config import incluster_config
 
-from extender.core.api import NODES, PODS
+from extender.core.api import NODES, PODS, SECRETS
 from extender.core.errors import ApiError, ConfigError, Gone, Unreachable
 from extender.kube import credentials
 from extender.kube.client import ApiClient
@@ -79,6 +79,17 @@ async def test_methods_send_what_the_api_expects(server, client):
     assert headers["User-Agent"].startswith("muster/")
     assert "Authorization" not in headers
     assert orjson.loads(server.asked[5][3])["preconditions"] == {"uid": "u"}
+
+
+async def test_of_a_secret_metadata_alone_is_asked_for(server, client):
+    server.answer = lambda _: web.json_response({"ok": True})
+    # A namespace of that name has pods like any other.
+    await client.get(PODS, "secrets", "p")
+    await client.get(SECRETS, "secrets", "j-ssh")
+    await client.post(SECRETS, "ns", {})
+    accepts = [headers["Accept"] for _, _, headers, _ in server.asked]
+    metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    assert accepts == ["application/json", metadata, metadata]
 
 
 @pytest.mark.parametrize(("code", "kind"), [(404, ApiError), (409, ApiError), (410, Gone)])
