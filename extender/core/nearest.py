@@ -22,7 +22,16 @@ from extender.core.bulk import Attempt, Role, Way
 from extender.core.framework import BoolArray
 from extender.core.topology.domains import HOST, UNKNOWN, Domains, Level, divided
 from extender.core.topology.limits import Limit
-from extender.core.topology.spread import MANNERS, NODE_PORTS, Area, Manner, areas, inside, ports
+from extender.core.topology.spread import (
+    FAIREST,
+    MANNERS,
+    NODE_PORTS,
+    Area,
+    Manner,
+    areas,
+    inside,
+    ports,
+)
 from extender.kernels import place as kernels
 
 if TYPE_CHECKING:
@@ -31,9 +40,9 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 
-#: How members that are alike are divided in one domain: in all manners, and again with the rows that
-#: the best so far leaves.
-EVERY = MANNERS * 2
+#: How members that are alike are divided in one domain: in all manners, again with the rows that the
+#: best so far leaves, and then exactly.
+EVERY = (*MANNERS * 2, FAIREST)
 #: Domains that took no gang although they seemed large enough, after which no other one is tried.
 MISSES = 6
 #: Domains of a hard limit in which a long search is made, where no quick one works out.
@@ -122,7 +131,7 @@ class Found(Struct):
 
 def plan(ask: Ask, domains: Domains, peers: Sequence[int], limit: Limit | None) -> Found:
     """Place the gang as the module says, near ``peers``: rows of members that have their places."""
-    hosts = _with_hosts(domains, ask.names)
+    hosts = with_hosts(domains, ask.names)
     widest, prefer = (-1, -1) if limit is None else (limit.bound, limit.prefer)
     for level in sorted({widest, prefer} - {-1}):
         hosts = divided(hosts, level)
@@ -296,7 +305,7 @@ def _devices(ask: Ask, attempt: Attempt) -> Int64s:
     return out
 
 
-def _with_hosts(domains: Domains, names: Int64s) -> Domains:
+def with_hosts(domains: Domains, names: Int64s) -> Domains:
     """The same with a nearest level where each node is a domain of its own."""
     rows = np.arange(len(names), dtype=np.int32)
     ids = np.vstack([domains.ids, rows]) if len(domains.levels) else rows[None]

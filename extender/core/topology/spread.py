@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from extender.core.topology.domains import CLIQUES, UNKNOWN, Domains
+from extender.core.topology.fairest import MOST_ROWS, fairest
 from extender.kernels import place as kernels
 
 Int64s = NDArray[np.int64]
@@ -39,6 +40,8 @@ class Manner(Struct, frozen=True):
     even_rows: bool = False
     #: As if all rows were equally near.
     flat: bool = False
+    #: So that the slowest part can send the most, whatever else it breaks.
+    fairest: bool = False
 
 
 #: Least damage first: of equal bandwidth the first one is taken.
@@ -52,6 +55,10 @@ MANNERS = (
     Manner(flat=True),
     Manner(flat=True, even_rows=True),
 )
+
+
+#: The last resort: exact for members that are alike.
+FAIREST = Manner(fairest=True)
 
 
 class Area(Struct, frozen=True):
@@ -164,6 +171,11 @@ def divide(domains: Domains, order: Order, want: int, manner: Manner) -> tuple[I
     A part goes whole to the nearest domain that takes it, the one with the least room; else it is
     divided over the domains of the next level, and each part of it is placed likewise.
     """
+    if manner.fairest:
+        found = None
+        if len(order.rows) <= MOST_ROWS and not order.near.any():
+            found = fairest(domains, order.rows, order.capacity, want)
+        return found or (order.rows[:0], order.rows[:0])
     rows: list[Int64s] = [order.rows[:0]]
     counts: list[Int64s] = [order.rows[:0]]
     todo = [(order.rows, want, len(domains.levels) if manner.flat else 0)]
