@@ -26,8 +26,6 @@ from tests.controlplane.training.box import Box
 
 #: Seconds before a container that ended is started again (the kubelet's first back-off is 10).
 RESTART_SECONDS = 0.5
-CONFIG_MAPS = api.Resource("", "v1", "ConfigMap", "configmaps")
-SECRETS = api.Resource("", "v1", "Secret", "secrets")
 
 
 class ProcessKubelet:
@@ -179,11 +177,11 @@ class ProcessKubelet:
             target = made[name] = folder / "volumes" / name
             target.mkdir(parents=True)
             if source := volume.get("configMap"):
-                data = await self._read(CONFIG_MAPS, source["name"])
+                data = await self._read(api.CONFIG_MAPS, source["name"])
                 files = {key: text.encode() for key, text in (data.get("data") or {}).items()}
                 _fill(target, files, source)
             elif source := volume.get("secret"):
-                data = await self._read(SECRETS, source["secretName"])
+                data = await self._read(api.SECRETS, source["secretName"])
                 encoded = data.get("data") or {}
                 files = {key: base64.b64decode(text) for key, text in encoded.items()}
                 _fill(target, files, source)
