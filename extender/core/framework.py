@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from extender.core.advice import Advice
 from extender.core.api import Resource
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Reason, Refusal
@@ -202,6 +203,11 @@ class JobKind(Protocol):
         """Compare the job with its pods and services (those it owns). Never raises for bad input:
         an invalid job gets its condition and a notice instead. ``ends`` are pods, gone or not, as
         they ended or restarted, which the job may not say yet.
+        """
+
+    def advice(self, job: Manifest) -> tuple[Advice, ...]:
+        """What to tell the job's user of its spec; nothing where it is invalid or not this
+        controller's. Costs more than a pass: asked once for each generation.
         """
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:

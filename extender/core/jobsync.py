@@ -5,7 +5,7 @@ A kind is pure and compares (job, pods, services, now); this module keeps what i
 
 from __future__ import annotations
 
-from extender.core import admission, autoscaling, children, jobwrites
+from extender.core import admission, advising, autoscaling, children, jobwrites
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
@@ -113,7 +113,8 @@ def reconcile(s: State, job: Job, now: float) -> None:
     coming = (name for verb, name in job.in_flight if verb == "service")
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
-    step = job.step = kind.reconcile(job.raw, pods, services, now, ends)
+    step = kind.reconcile(job.raw, pods, services, now, ends)
+    step = job.step = advising.show(s, job, kind, step, now)
     if step.annotations is None and not step.keep_ends:
         job.ends.clear()
     job.wake_at = step.wake_at

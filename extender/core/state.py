@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from extender.core import commands as c
+from extender.core.advice import Advice
 from extender.core.api import PODS, Resource
 from extender.core.cluster import TERMINAL, Cluster
 from extender.core.events import Done
@@ -97,6 +98,9 @@ class Job:
     autoscaler: Manifest | None = None
     #: What else it owns, by (plural, name): the fields that follow it, as they were last written.
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    #: What its user is told of the spec of this generation; -1: not asked yet.
+    advised: int | None = -1
+    advice: tuple[Advice, ...] = ()
     wake_at: float | None = None
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0

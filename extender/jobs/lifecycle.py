@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from extender.core import times
+from extender.core.advice import Advice
 from extender.core.errors import InvalidObject
 from extender.core.framework import JobStep, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import cleanup, conditions, fields
 from extender.jobs import pods as objects
+from extender.jobs.advice import advise, training
 from extender.jobs.conditions import Conditions
 from extender.jobs.history import HISTORY
 from extender.jobs.kind import Kind
@@ -67,6 +69,16 @@ class TrainingKind(Kind):
         if parsed.policy.suspend:
             return self._suspended(job, parsed, roll, valid, services, now)
         return self._alive(job, parsed, roll, valid, services, notices, now)
+
+    def advice(self, job: Manifest) -> tuple[Advice, ...]:
+        """Of a job that is valid and this controller's."""
+        managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or self.managed_by
+        if managed_by != self.managed_by:
+            return ()
+        try:
+            return advise(training.subject(self, job))
+        except InvalidObject:
+            return ()
 
     def _invalid(
         self, job: Manifest, before: Conditions, problem: InvalidObject, now: float
@@ -137,9 +149,10 @@ class TrainingKind(Kind):
         outcome = self._outcome(parsed, roll, overdue=due is not None and now >= due)
         if outcome:
             ended, message = outcome
-            after = conditions.put(after, ended, True, f"{kind}{ended}", message, now)
+            reason = self.cause(parsed, roll, ended)
+            after = conditions.put(after, ended, True, reason, message, now)
             level = "Normal" if ended == conditions.SUCCEEDED else "Warning"
-            notices += ((level, f"{kind}{ended}", message),)
+            notices += ((level, reason, message),)
         else:
             after, news = self._progress(parsed, roll, after, now)
             notices += news

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from extender.core import placing
+from extender.core.advice import Advice
 from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
 from extender.core.commands import Create
 from extender.core.coordinator import Coordinator
@@ -255,6 +256,9 @@ class Falls:
         if job["metadata"]["name"] == "odd":
             raise ZeroDivisionError
         return self._kind.reconcile(job, pods, services, now, ends)
+
+    def advice(self, job: Raw) -> tuple[Advice, ...]:
+        return self._kind.advice(job)
 
     def pod(self, job: Raw, replica: Replica) -> Raw:
         return self._kind.pod(job, replica)
