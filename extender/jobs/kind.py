@@ -67,6 +67,10 @@ class Kind(ABC):
         """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
         return None
 
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
+        """Reason of the condition that the job has ended with, in its operator's word."""
+        return f"{self.facts.kind}{ended}"
+
     def children(self, job: TrainingJob, roll: RollCall) -> tuple[Child, ...]:
         """What the job needs beside its pods and their Services."""
         return ()

@@ -14,7 +14,7 @@ from typing import Final
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, JobStep, Replica
 from extender.core.objects import Manifest, Pod
-from extender.jobs import fields
+from extender.jobs import conditions, fields
 from extender.jobs import pods as objects
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import TrainingJob
@@ -57,6 +57,18 @@ class MPIKind(TrainingKind):
     def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """Launcher and all workers run."""
         return all(tallies[role.name].active >= role.replicas for role in job.roles)
+
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
+        """Evicted workers have a word of their own."""
+        evicted = any(
+            replica.role == WORKER
+            and pod.status.phase == "Failed"
+            and pod.status.reason == "Evicted"
+            for replica, pod in roll.present
+        )
+        if ended == conditions.FAILED and evicted:
+            return f"{self.facts.kind}Evicted"
+        return super().cause(job, roll, ended)
 
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """Of the first container of the replica."""

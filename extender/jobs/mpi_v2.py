@@ -17,7 +17,7 @@ from extender.core.api import CONFIG_MAPS, MPI_JOBS, SECRETS, SERVICES
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, JobStep, Replica
 from extender.core.objects import Manifest, Pod
-from extender.jobs import fields, mpi
+from extender.jobs import conditions, fields, mpi
 from extender.jobs.model import KindFacts, TrainingJob
 from extender.jobs.mpi import CONFIG_PATH, LAUNCHER, NO_DEVICES, WORKER
 from extender.jobs.pods import LABEL
@@ -103,6 +103,15 @@ class MPIJob(mpi.MPIKind):
         ]
         whole = len(ready) >= len(mpi.worker_names(job))
         return frozenset() if whole else frozenset({job.pod_name(LAUNCHER, 0)})
+
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
+        """A launcher that has failed too often has its Job's word, and the last pod's."""
+        limit = job.policy.backoff_limit
+        often = limit is not None and roll.history.restarts.get((LAUNCHER, 0), 0) > limit
+        if ended != conditions.FAILED or not often:
+            return super().cause(job, roll, ended)
+        (last,) = [p.status.reason for r, p in roll.present if r.role == LAUNCHER] or [""]
+        return f"BackoffLimitExceeded/{last}"
 
     def variables(self, job: TrainingJob, replica: Replica) -> dict[str, str]:
         """What mpirun and mpiexec read; a launcher that does not work itself sees no device."""

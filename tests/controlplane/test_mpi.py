@@ -54,9 +54,13 @@ async def nodes(world: World, *names: str, gpus: int = 2) -> None:
 
 
 async def until(world: World, resource: api.Resource, name: str, condition: str) -> Manifest:
-    return await world.until_object(
-        resource, name, lambda j: conditions(j).get(condition) == "True", condition
-    )
+    try:
+        return await world.until_object(
+            resource, name, lambda j: conditions(j).get(condition) == "True", condition
+        )
+    except AssertionError as error:
+        said = [event["message"] for event in await world.events(name)]
+        raise AssertionError(f"{error}; said: {said}") from None
 
 
 async def end(world: World, job: str, phase: str = "Succeeded") -> None:
@@ -287,14 +291,24 @@ async def _define(world: World, definition: str, *served: api.Resource) -> None:
     plane.kubectl("wait", "--for=condition=Established", "crd/mpijobs.kubeflow.org")
     async with asyncio.timeout(60):
         for resource in served:
-            while True:
-                try:
-                    await world.client.list(resource)
-                    break
-                except ApiError as error:
-                    if error.code not in (404, 429):
-                        raise
+            while not await _known(world, resource):  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.1)
+
+
+async def _known(world: World, resource: api.Resource) -> bool:
+    """Whether its objects can be listed and, what admission learns later, be owners."""
+    owner = {"apiVersion": resource.api_version, "kind": resource.kind, "name": "j", "uid": "u"}
+    meta = {"name": "probe", "ownerReferences": [{**owner, "blockOwnerDeletion": True}]}
+    try:
+        await world.client.list(resource)
+        await world.client.create(
+            api.CONFIG_MAPS, world.namespace, {"metadata": meta}, dry_run=True
+        )
+    except ApiError as error:
+        if error.code not in (403, 404, 429):
+            raise
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def pod(
     uid: str = "",
     container: str = "pytorch",
     ready: bool = False,
+    reason: str = "",
 ) -> Pod:
     owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
@@ -99,6 +100,7 @@ def pod(
         "spec": {"nodeName": node},
         "status": {
             "phase": phase,
+            "reason": reason,
             "conditions": [{"type": "Ready", "status": "True"}] if ready else [],
             "containerStatuses": [{"name": container, "restartCount": restarts, "state": state}],
         },

@@ -29,6 +29,8 @@ def seen(step, key):
         return list(step.delete_services)
     if key == "notices":
         return [reason for _, reason, _ in step.notices]
+    if key == "reason":
+        return step.status["conditions"][-1]["reason"]
     if key == "min_member":
         return step.group and step.group["spec"]["minMember"]
     if key == "autoscaler":
