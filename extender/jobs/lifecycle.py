@@ -149,9 +149,10 @@ class TrainingKind(Kind):
         outcome = self._outcome(parsed, roll, overdue=due is not None and now >= due)
         if outcome:
             ended, message = outcome
-            after = conditions.put(after, ended, True, f"{kind}{ended}", message, now)
+            reason = self.cause(parsed, roll, ended)
+            after = conditions.put(after, ended, True, reason, message, now)
             level = "Normal" if ended == conditions.SUCCEEDED else "Warning"
-            notices += ((level, f"{kind}{ended}", message),)
+            notices += ((level, reason, message),)
         else:
             after, news = self._progress(parsed, roll, after, now)
             notices += news
