@@ -137,6 +137,7 @@ def _time(s: State, now: float) -> None:
             gang.dirty = False
             gang.refused_at = -1
             jobsync.drop_jobless(s, gang)
+            jobwrites.keep_minimum(s, gang)
         if s.touched:
             committing.check_rows(s, gang, now)
         committing.settle(s, gang, now)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
-from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS
+from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.framework import JobStep
-from extender.core.gang import Stage
+from extender.core.gang import Gang, Stage
 from extender.core.identity import GroupKey
 from extender.core.ingest import version
 from extender.core.objects import Manifest
@@ -36,27 +37,48 @@ def show(job: Job, raw: Manifest) -> None:
 def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
     """Make the job's PodGroup, or bring its minimum up to date."""
     gang = s.gang(key)
-    flight = ("group", key.name)
+    if not gang.uid:
+        _write_group(s, job, lambda id_: c.Create(id_, *_place(key), body))
+    else:
+        _keep_minimum(s, job, gang, body)
+
+
+def keep_minimum(s: State, gang: Gang) -> None:
+    """Bring the minimum of a job's PodGroup up to date where the job was edited before the record
+    was shown, or while its members were on their way.
+    """
+    job = s.jobs.get(gang.job) if gang.job is not None else None
+    if job is not None and gang.uid and job.step.group is not None:
+        _keep_minimum(s, job, gang, job.step.group)
+
+
+def _keep_minimum(s: State, job: Job, gang: Gang, body: Manifest) -> None:
+    wanted = {"minMember": body["spec"]["minMember"]}
+    if gang.stage == Stage.WAITING and wanted["minMember"] != gang.min_member:
+        patch = {"metadata": {"uid": gang.uid}, "spec": wanted}
+        _write_group(s, job, lambda id_: c.Patch(id_, *_place(gang.key), gang.key.name, patch))
+
+
+def _place(key: GroupKey) -> tuple[c.Lane, Resource, str]:
+    return c.Lane.JOB, VOLCANO_GROUPS, key.namespace
+
+
+def _write_group(s: State, job: Job, write: Callable[[int], c.Create | c.Patch]) -> None:
+    """One write of the record at a time; ``write`` makes the command of an id."""
+    flight = ("group", job.name)
     if flight in job.in_flight:
         return
 
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
         if not done.ok and done.code != 409:
-            message = f"PodGroup {key} could not be written: {done.code} {done.message}"
+            name = f"{job.namespace}/{job.name}"
+            message = f"PodGroup {name} could not be written: {done.code} {done.message}"
             s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "PodGroup", message)
             s.look_at_job(job, now + ADMISSION_SECONDS)
 
-    if not gang.uid:
-        job.in_flight.add(flight)
-        id_ = s.next_id(then)
-        s.send(c.Create(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, body))
-    elif gang.stage == Stage.WAITING and body["spec"]["minMember"] != gang.min_member:
-        job.in_flight.add(flight)
-        id_ = s.next_id(then)
-        wanted = {"minMember": body["spec"]["minMember"]}
-        patch = {"metadata": {"uid": gang.uid}, "spec": wanted}
-        s.send(c.Patch(id_, c.Lane.JOB, VOLCANO_GROUPS, key.namespace, key.name, patch))
+    job.in_flight.add(flight)
+    s.send(write(s.next_id(then)))
 
 
 def wish(job: Job, step: JobStep, now: float) -> None:
