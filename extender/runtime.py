@@ -14,12 +14,14 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from extender import __version__
 from extender.core import api
 from extender.core.answers import StateView
+from extender.core.binding import stands
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ApiError
 from extender.core.state import Rules
@@ -150,6 +152,7 @@ async def running(
             concurrency=m.concurrency,
             events=events,
             complaints=complaints,
+            stands=partial(stands, coordinator.state),
         )
         loop.connect(bindings.resolve, executor.submit)
         reflectors = Reflectors(client, loop, WATCHED, metrics, rng, complaints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -13,6 +14,7 @@ from extender.chaos.clock import Process, later
 from extender.chaos.judge import Judge
 from extender.chaos.network import Link, Weather
 from extender.core.answers import StateView
+from extender.core.binding import stands
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvalidObject, WireError
 from extender.http.verbs import Bindings, Result, Verbs
@@ -93,6 +95,7 @@ class Replica:
             clock=clock,
             concurrency=m.concurrency,
             events=self.events,
+            stands=partial(stands, coordinator.state),
         )
         self.loop.connect(bindings.resolve, self.executor.submit)
         self._reflectors = Reflectors(link, self.loop, WATCHED, metrics, rng)

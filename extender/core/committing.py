@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from extender.core import attempts, releasing, telling
+from extender.core import attempts, binding, releasing, telling
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.events import Done
@@ -162,14 +162,14 @@ def _evict_misfits(s: State, gang: Gang, slots: list[Slot], now: float) -> bool:
 
 
 def _bind(s: State, gang: Gang, slot: Slot) -> None:
-    uid, node = slot.uid, slot.node
+    uid = slot.uid
 
     def then(done: Done, now: float) -> None:
         known = s.slots.get((gang.key.namespace, slot.name))
         if slot.uid == uid and known is not None and known[1] is slot:
             _bound(s, *known, done, now)
 
-    s.send(c.Bind(s.next_id(then), gang.key.namespace, slot.name, uid, slot.resource_version, node))
+    binding.bind(s, gang.key.namespace, slot.name, uid, slot.resource_version, slot.node, then)
 
 
 def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
@@ -185,18 +185,15 @@ def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
     if slot.state != Member.BINDING:
         return
     slot.bind_tries += 1
-    if slot.bind_tries <= BIND_TRIES and done.code == 0:
-        # Whether it took effect is not known: asking again with its uid is safe.
-        s.count("bind_retries")
-        _bind(s, gang, slot)
-        return
     stale = _stale(slot, done)
     stands = bool(gang.uid) and (gang.stage != Stage.WAITING or gang.satisfied())
     if slot.bind_tries <= BIND_TRIES and stale and slot.token is not None and stands:
-        # The barrier decides anew, on all that has happened meanwhile.
+        # The barrier decides anew, on all that has happened meanwhile; also to its node, at which
+        # nobody has looked while the Binding was on its way.
         s.count("bind_retries")
         slot.resource_version = stale
         gang.move(slot, Member.ARRIVED)
+        _evict_misfits(s, gang, [slot], now)
         return
     s.count("bind_failures")
     why = f"{done.code} {done.reason}: {done.message}"
@@ -209,6 +206,8 @@ def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
         # The attempt was given up meanwhile.
         s.unassign(gang, slot)
         gang.move(slot, Member.HELD)
+    else:
+        _evict_misfits(s, gang, [slot], now)
 
 
 def _stale(slot: Slot, done: Done) -> str | None:

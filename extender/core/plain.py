@@ -6,8 +6,8 @@ changes, and a reservation that ends without a Binding changes nothing there.
 
 from __future__ import annotations
 
+from extender.core import binding, committing
 from extender.core import commands as c
-from extender.core import committing
 from extender.core import events as e
 from extender.core.api import PODS
 from extender.core.errors import InvalidObject
@@ -148,13 +148,5 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         if held.token in s.tokens:
             s.send(c.Answer(held.token, error))
 
-    s.send(
-        c.Bind(
-            s.next_id(then),
-            held.namespace,
-            held.name,
-            held.uid,
-            pod.metadata.resource_version,
-            held.node,
-        )
-    )
+    version = pod.metadata.resource_version
+    binding.bind(s, held.namespace, held.name, held.uid, version, held.node, then)

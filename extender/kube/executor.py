@@ -84,11 +84,13 @@ class Executor:
         patience: float = 20.0,
         events: EventWriter | None = None,
         complaints: Complaints | None = None,
+        stands: Callable[[Write], bool] = lambda command: True,
     ) -> None:
         """``concurrency`` bounds requests in flight, of which a quarter is for binds alone.
 
         ``patience`` bounds the seconds from a command's first try to its last; ``events`` takes
         the Notices, which are dropped without it; ``complaints`` the rights that are missing.
+        ``stands``: whether a command that was tried may be tried once more.
         """
         self._client = client
         self._inbox = inbox
@@ -102,6 +104,7 @@ class Executor:
         self._patience = patience
         self._events = events
         self._complaints = complaints or Complaints()
+        self._stands = stands
         self._order = 0
         #: Ready to be sent.
         self._ready: Lanes[_Job] = Lanes()
@@ -209,9 +212,10 @@ class Executor:
 
     async def _try(self, job: _Job) -> None:
         """One try: then an answer, or a rest and another."""
+        again = job.started is not None
         if job.started is None:
             job.started = self._clock()
-        reply = await self._perform(job)
+        reply = _CHANGED if again and not self._stands(job.command) else await self._perform(job)
         self._tell(job.command, reply)
         left = job.started + self._patience - self._clock()
         pause = job.backoff.pause(reply.retry_after)
@@ -342,8 +346,9 @@ class Executor:
 
 _NOT_LEADER = Reply(0, reason="NotLeader", message="this replica does not hold the Lease")
 _STOPPED = Reply(0, reason="Stopped", message="Muster is stopping")
+_CHANGED = Reply(0, reason="Changed", message="not tried again: its node has changed")
 #: Reasons of an absent answer that no further try can change.
-_FINAL = frozenset({"NotLeader"})
+_FINAL = frozenset({"NotLeader", "Changed"})
 
 
 def _result(reply: Reply) -> str:

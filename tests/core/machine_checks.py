@@ -101,7 +101,7 @@ class Checks:
         bind = self.binds.get(done.id)
         if bind is not None and not done.ok:
             self.failed.add(bind.uid)
-            if done.code or done.reason == "NotLeader":
+            if 0 < done.code < 500 or done.reason == "NotLeader":
                 del self.binds[done.id]  # else nobody knows whether it took effect
 
     def after(self, events: tuple[e.Event, ...], commands: list[c.Command]) -> None:
