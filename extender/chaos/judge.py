@@ -6,7 +6,7 @@ command is judged by what its sender had been shown when it sent it (design, "In
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 import orjson
@@ -19,6 +19,7 @@ from extender.chaos.endings import Endings
 from extender.chaos.network import Link, Shown
 from extender.chaos.past import Past
 from extender.core import api
+from extender.core.api import Resource
 from extender.core.objects import Manifest
 from extender.sim.history import Change
 from extender.sim.podfit import amounts, requests
@@ -50,6 +51,8 @@ class Sent(Struct, frozen=True):
     pods: int
     nodes: int
     jobs: int
+    #: By kind of group.
+    groups: Mapping[Resource, int]
     #: Of pods, with what came and went unseen.
     shown: Shown
 
@@ -65,9 +68,10 @@ class Life:
         self.lease_sent = 0.0
         #: Since when it holds the Lease without a break.
         self.led_since: float | None = None
-        #: Bindings by (uid, node, resourceVersion), creations of pods by (place, body).
-        self.binds: dict[tuple[str, str, str], Sent] = {}
-        self.creates: dict[tuple[str, bytes], Sent] = {}
+        #: Bindings and creations of pods, by the identity of their requests, which are kept for it.
+        self.sent: dict[int, tuple[Request, Sent]] = {}
+        #: (uid, node, resourceVersion) of Bindings.
+        self.binds: set[tuple[str, str, str]] = set()
         #: Pods for which a Binding was sent, by group.
         self.sent_for: dict[Group, dict[str, tuple[str, str]]] = {}
         self.bound: set[str] = set()
@@ -124,7 +128,11 @@ class Judge:
     def preempt_answered(self, link: Link, asked: bytes, answer: bytes) -> None:
         """A replica has said which pods may be evicted."""
         life = self._lives[link]
-        for message in vetoes.broken(self.past, link, life.bound, asked, answer):
+        own = {
+            group: {uid: place for uid, place in sent.items() if uid in life.bound}
+            for group, sent in life.sent_for.items()
+        }
+        for message in vetoes.broken(self.past, link, own, asked, answer):
             self.violated("I1", f"{life.identity}: {message}")
 
     # --- what is handed over
@@ -146,13 +154,14 @@ class Judge:
             link.shown[api.PODS].version,
             link.shown[api.NODES].version,
             link.shown[api.PYTORCH_JOBS].version,
+            {resource: link.shown[resource].version for resource in claims.GROUPS},
             link.shown[api.PODS].now(),
         )
         if request.path.endswith("/binding"):
+            life.sent[id(request)] = request, record
             self._bind_sent(link, life, request, record)
         elif request.method == "POST" and request.path.endswith("/pods") and not request.query:
-            name = orjson.loads(request.body)["metadata"]["name"]
-            life.creates.setdefault((f"{request.path}/{name}", request.body), record)
+            life.sent[id(request)] = request, record
 
     def _leads(self, life: Life, request: Request) -> None:
         """Nobody writes without the Lease, and never two."""
@@ -175,7 +184,7 @@ class Judge:
         if key in life.binds:
             return  # the executor tries again what may have taken effect
         again = any(uid == key[0] for uid, _, _ in life.binds)
-        life.binds[key] = record
+        life.binds.add(key)
         place = (meta["namespace"], meta["name"])
         born = self.past.born(api.PODS, place, key[0])
         if born is None:
@@ -187,16 +196,13 @@ class Judge:
             return
         life.sent_for.setdefault(group, {})[key[0]] = place
         if not again:
-            shown = link.shown[group[0]].version
-            self._written(life, group, record, shown, (place[1], node))
-            later(_COMMIT_SECONDS, self._commit, link, life, group, record, shown)
+            self._written(life, group, record, (place[1], node))
+            later(_COMMIT_SECONDS, self._commit, link, life, group, record)
 
-    def _written(
-        self, life: Life, group: Group, record: Sent, shown: int, planned: tuple[str, str]
-    ) -> None:
+    def _written(self, life: Life, group: Group, record: Sent, planned: tuple[str, str]) -> None:
         """A gang that is not whole has its plan in the API before any of it is bound."""
         resource, namespace, name = group
-        seen = self.past.at(resource, (namespace, name), shown)
+        seen = self.past.at(resource, (namespace, name), record.groups[resource])
         if seen is None or self._placed(life, group, record) >= claims.minimum(resource, seen):
             return
         for plan in self.past.every(api.GANG_PLANS):
@@ -219,12 +225,12 @@ class Judge:
         }
         return len(shown | (life.bound & life.sent_for.get(group, {}).keys()))
 
-    def _commit(self, link: Link, life: Life, group: Group, record: Sent, shown: int) -> None:
+    def _commit(self, link: Link, life: Life, group: Group, record: Sent) -> None:
         """I1: with those bound already and those of the same commit, minMember is reached."""
         if link.process.dead or link.process.paused:
             return  # the rest of the commit may have been cut off
         resource, namespace, name = group
-        seen = self.past.at(resource, (namespace, name), shown)
+        seen = self.past.at(resource, (namespace, name), record.groups[resource])
         if seen is None:
             return
         uids = {
@@ -247,8 +253,8 @@ class Judge:
 
     # --- what takes effect
 
-    def changed(self, change: Change, author: Link | None) -> None:
-        """Judge a change of the store by whoever made it."""
+    def changed(self, change: Change, author: Link | None, request: Request | None) -> None:
+        """Judge a change of the store by whoever made it, and what it knew when it asked for it."""
         self.version = change.version
         self.past.add(change)
         life = self._lives.get(author) if author is not None else None
@@ -257,10 +263,11 @@ class Judge:
         elif change.resource == api.PYTORCH_JOBS:
             self._endings.job(change)
         elif change.resource == api.PODS:
-            self._pod(change, life)
+            sent = life.sent.get(id(request)) if life is not None else None
+            self._pod(change, life, sent[1] if sent is not None else None)
         elif change.resource in claims.GROUPS and change.kind != "DELETED":
             # It may be made, or ask for less, when its members are bound already.
-            self._note_whole((change.resource, *change.key))
+            self._note_whole((change.resource, *change.key), self.version)
 
     def _lease(self, change: Change, life: Life | None) -> None:
         if life is None or change.kind == "DELETED":
@@ -277,36 +284,31 @@ class Judge:
         else:
             life.renewed = life.led_since = None
 
-    def _pod(self, change: Change, life: Life | None) -> None:
+    def _pod(self, change: Change, life: Life | None, sent: Sent | None) -> None:
         pod = change.object
-        if change.kind == "ADDED" and life is not None and claims.owner_uid(pod):
-            self._created(pod, life)
+        if change.kind == "ADDED" and sent is not None and claims.owner_uid(pod):
+            self._endings.created(pod, sent.shown, sent.jobs)
         self._endings.pod(change)
         was = claims.node_of(change.previous) if change.previous is not None else ""
         if life is not None and claims.node_of(pod) and not was:
-            self._landed(pod, life)
+            self._landed(pod, life, sent)
         group = claims.group_of(pod)
         if group is not None and claims.node_of(pod):
-            self._note_whole(group)
+            self._note_whole(group, self.version)
 
-    def _created(self, pod: Manifest, life: Life) -> None:
-        meta = pod["metadata"]
-        place = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-        records = [record for (where, _), record in life.creates.items() if where == place]
-        if records:
-            self._endings.created(pod, records[-1].shown, records[-1].jobs)
-
-    def _landed(self, pod: Manifest, life: Life) -> None:
+    def _landed(self, pod: Manifest, life: Life, record: Sent | None) -> None:
         meta, node = pod["metadata"], claims.node_of(pod)
         uid = meta["uid"]
-        records = [r for (who, where, _), r in life.binds.items() if (who, where) == (uid, node)]
         life.bound.add(uid)
         self.bound.add(uid)
-        if not records:
+        if record is None:
             self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
             return
-        record = records[-1]
         self._room(pod, node, life, record)
+        group = claims.group_of(pod)
+        if group is not None:
+            # Its minimum may have been raised since, unseen by who bound the last of it.
+            self._note_whole(group, record.groups[group[0]])
         for _, plan in self.past.all(api.GANG_PLANS, self.version):
             spec = plan["spec"]
             if spec["epoch"] <= record.epoch or spec["state"] != "Planned":
@@ -344,9 +346,10 @@ class Judge:
                     f" to {pod['metadata']['name']} by {life.identity}",
                 )
 
-    def _note_whole(self, group: Group) -> None:
+    def _note_whole(self, group: Group, version: int) -> None:
+        """Whether it is whole now, by its record as of a version."""
         resource, namespace, name = group
-        record = self.past.at(resource, (namespace, name), self.version)
+        record = self.past.at(resource, (namespace, name), version)
         if record is None:
             return
         # A kubelet may have refused one before the last was bound: the commit was whole.

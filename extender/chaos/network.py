@@ -63,15 +63,16 @@ class Server:
 
     def __init__(self, rest: Rest) -> None:
         self.rest = rest
-        #: The link that sent the request under way; "" for everybody else.
+        #: The link that sent the request under way, and the request; None for everybody else.
         self.author: Link | None = None
+        self.request: Request | None = None
 
     def handle(self, link: Link, request: Request) -> Answer:
-        self.author = link
+        self.author, self.request = link, request
         try:
             return self.rest.handle(request)
         finally:
-            self.author = None
+            self.author = self.request = None
 
 
 class Listener:

@@ -284,7 +284,7 @@ class Plant(Listener):
         self.judge.step = self.steps
         text = (change.version, change.resource.plural, change.key, change.kind, change.object)
         self.digest.update(orjson.dumps(text, option=orjson.OPT_SORT_KEYS))
-        self.judge.changed(change, self.server.author)
+        self.judge.changed(change, self.server.author, self.server.request)
 
     def _uid(self) -> str:
         self._uids += 1

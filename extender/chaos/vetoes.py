@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 
 import orjson
 
@@ -12,13 +11,17 @@ from extender.chaos.claims import Group
 from extender.chaos.network import Link
 from extender.chaos.past import Past
 from extender.core import api
+from extender.sim.history import Key
+
+#: By group, what a replica has bound of it: places by uid.
+Own = Mapping[Group, Mapping[str, Key]]
 
 
-def broken(past: Past, link: Link, bound: Set[str], asked: bytes, answer: bytes) -> Iterator[str]:
+def broken(past: Past, link: Link, own: Own, asked: bytes, answer: bytes) -> Iterator[str]:
     """What an answer of the replica behind ``link`` allows that it should have refused.
 
-    ``bound`` are uids of pods that it bound itself, shown or not. Judged by what it was shown last and by what it was shown before that, for the last may not
-    have reached its core yet: only what is wrong by both is wrong.
+    Judged by what it was shown last and by what it was shown before that, for the last may not have
+    reached its core yet: only what is wrong by both is wrong.
     """
     pod = orjson.loads(asked)["Pod"]
     allowed = orjson.loads(answer)["NodeNameToMetaVictims"]
@@ -28,29 +31,33 @@ def broken(past: Past, link: Link, bound: Set[str], asked: bytes, answer: bytes)
     for node, victims in allowed.items():
         uids = {victim["UID"] for victim in victims["Pods"]}
         wrong = [
-            set(_broken_by(past, link, bound, uids, version))
+            set(_broken_by(past, link, own, uids, version))
             for version in (shown.before, shown.version)
         ]
         for group in sorted(wrong[0] & wrong[1], key=str):
             yield f"/preempt allows victims on {node} that break the gang {group[1]}/{group[2]}"
 
 
-def _broken_by(
-    past: Past, link: Link, bound: Set[str], uids: Set[str], version: int
-) -> Iterator[Group]:
-    placed: Counter[Group] = Counter()
-    lost: Counter[Group] = Counter()
+def _broken_by(past: Past, link: Link, own: Own, uids: Set[str], version: int) -> Iterator[Group]:
+    members: dict[Group, set[str]] = {
+        group: {uid for uid, place in bound.items() if _unshown(past, place, uid, version)}
+        for group, bound in own.items()
+    }
     for _, pod in past.all(api.PODS, version):
         group = claims.group_of(pod)
         uid = pod["metadata"]["uid"]
-        if group is None or not (claims.placed(pod) or uid in bound):
-            continue
-        placed[group] += 1
-        lost[group] += uid in uids
-    for group, count in lost.items():
+        if group is not None and (claims.placed(pod) or uid in own.get(group, ())):
+            members.setdefault(group, set()).add(uid)
+    for group, placed in members.items():
         resource, namespace, name = group
         record = past.at(resource, (namespace, name), link.shown[resource].version)
-        if count and record is not None:
+        if placed & uids and record is not None:
             least = claims.minimum(resource, record)
-            if placed[group] >= least > placed[group] - count:
+            if len(placed) >= least > len(placed - uids):
                 yield group
+
+
+def _unshown(past: Past, place: Key, uid: str, version: int) -> bool:
+    """What a replica has bound it knows to be placed, even before its watch shows the pod at all."""
+    born = past.born(api.PODS, place, uid)
+    return born is not None and born[0] > version

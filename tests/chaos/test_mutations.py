@@ -61,8 +61,8 @@ def when(plant, happens, act):
     told = plant.judge.changed
     left = [act]
 
-    def changed(change, author):
-        told(change, author)
+    def changed(change, author, request):
+        told(change, author, request)
         if left and happens(change):
             plant.loop.call_soon(left.pop())
 
@@ -111,6 +111,26 @@ def _at_the_barrier(plant, users, act):
 
     plant.judge.bind_opened = bind_opened
     users.submit(Workload("g", "volcano", gpus=1, size=3, least=3))
+
+
+def a_place_is_taken_while_a_binding_is_refused(plant, users, faults):
+    """The API server refuses all for a while, in which another scheduler fills the node."""
+    users.add_node("n0", 1)
+    sent = plant.sent
+
+    def first(link, request):
+        sent(link, request)
+        if request.path.endswith("/binding"):
+            plant.sent = sent
+            plant.weather.refused = 1.0
+            plant.store.create(api.PODS, NAMESPACE, workloads.foreign("foreign-1", "n0", 1))
+            later(3.0, clear)
+
+    def clear():
+        plant.weather.refused = 0.0
+
+    plant.sent = first
+    users.submit(Workload("g", "volcano", gpus=1, size=1, least=1))
 
 
 def a_commit_is_cut_in_two(plant, users, faults):
@@ -416,6 +436,10 @@ def no_second_look_at_rows(patch):
     patch.setattr(committing, "check_rows", lambda *_: None)
 
 
+def bindings_are_tried_again_blindly(patch):
+    patch.setattr("extender.chaos.replica.stands", lambda state, command: True)
+
+
 def no_rollback(patch):
     patch.setattr(committing, "_partial", lambda *_: None)
 
@@ -611,6 +635,14 @@ MUTATIONS = [
         "I2",
         10,
         a_place_is_taken_at_the_barrier,
+    ),
+    Mutation(
+        "a refused Binding is tried again without a look",
+        bindings_are_tried_again_blindly,
+        "I2",
+        3,
+        a_place_is_taken_while_a_binding_is_refused,
+        seconds=10.0,
     ),
     Mutation("reservations are never released", no_release_of_reservations, "I7", 90),
     Mutation(

@@ -1,0 +1,94 @@
+"""What the judge takes for wrong, and what it does not: by what a replica had been shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from extender.chaos import vetoes
+from extender.chaos.network import Link, Shown
+from extender.chaos.past import Past
+from extender.chaos.run import run
+from extender.chaos.workloads import NAMESPACE, Workload
+from extender.core import api
+from extender.sim.history import Change
+
+
+def test_a_gang_was_whole_if_it_was_for_who_bound_the_last_of_it(monkeypatch):
+    """Seeds 200402, 200631: the minimum was raised, and the leader was told a minute later."""
+    watch = Link.watch_lines
+
+    async def late(self, resource, version, **more):
+        if resource == api.VOLCANO_GROUPS:
+            await asyncio.sleep(60.0)
+        async for lines in watch(self, resource, version, **more):
+            yield lines
+
+    monkeypatch.setattr(Link, "watch_lines", late)
+    minimums = []
+
+    def scene(plant, users, faults):
+        users.add_node("n0", 1)
+        work = Workload("g", "volcano", gpus=1, size=2, least=1, rollback=True, record_first=True)
+        users.submit(work)
+        body = {"spec": {"minMember": 2}}
+        faults._after(0.001, lambda: users.patch(api.VOLCANO_GROUPS, NAMESPACE, "g", body))
+        told = plant.judge._note_whole
+
+        def note(group, version):
+            told(group, version)
+            minimums.append(len(plant.judge.whole))
+
+        monkeypatch.setattr(plant.judge, "_note_whole", note)
+
+    assert run(1, scene).violations == []
+    assert minimums[-1] == 1
+
+
+def pod(name, uid, node=""):
+    """A member of the Volcano gang g."""
+    annotations = {"scheduling.k8s.io/group-name": "g"}
+    meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "annotations": annotations}
+    return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "bound", "victims", "said"),
+    [
+        pytest.param(2, "", "a", 1, id="one of two of two"),
+        # Seed 200479: the watch was silent, and the answers to creates and Bindings were not.
+        pytest.param(2, "cd", "a", 0, id="it has bound others that it was not shown"),
+        pytest.param(2, "cd", "acd", 1, id="among them"),
+        pytest.param(9, "cd", "a", 1, id="which are gone since"),
+    ],
+)
+def test_what_preempt_may_allow(version, bound, victims, said):
+    past, shown = Past(lambda: 0.0), defaultdict(Shown)
+    record = {"metadata": {"name": "g", "namespace": NAMESPACE}, "spec": {"minMember": 2}}
+    changes = [
+        (api.VOLCANO_GROUPS, "g", "ADDED", record),
+        *((api.PODS, f"g-{uid}", "ADDED", pod(f"g-{uid}", uid, "n0")) for uid in "ab"),
+        *((api.PODS, f"g-{uid}", "ADDED", pod(f"g-{uid}", uid)) for uid in "cd"),
+        *((api.PODS, f"g-{uid}", "DELETED", pod(f"g-{uid}", uid)) for uid in "cd"),
+    ]
+    for number, (resource, name, kind, obj) in enumerate(changes):
+        past.add(Change(number, resource, (NAMESPACE, name), kind, obj, None))
+    for resource in (api.PODS, api.VOLCANO_GROUPS):
+        shown[resource].listed(version)
+        shown[resource].watched(version)
+    group = (api.VOLCANO_GROUPS, NAMESPACE, "g")
+    own = {group: {uid: (NAMESPACE, f"g-{uid}") for uid in bound}}
+    preemptor = {"metadata": {"name": "p", "namespace": NAMESPACE}, "spec": {}}
+    allowed = {"n0": {"Pods": [{"UID": uid} for uid in victims]}}
+    found = vetoes.broken(
+        past,
+        SimpleNamespace(shown=shown),
+        own,
+        orjson.dumps({"Pod": preemptor}),
+        orjson.dumps({"NodeNameToMetaVictims": allowed}),
+    )
+    assert len(list(found)) == said
