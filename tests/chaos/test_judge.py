@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import orjson
 import pytest
 
 from extender.chaos import vetoes
-from extender.chaos.network import Link, Shown
+from extender.chaos.network import Shown
 from extender.chaos.past import Past
 from extender.chaos.run import run
 from extender.chaos.workloads import NAMESPACE, Workload
@@ -18,17 +17,9 @@ from extender.core import api
 from extender.sim.history import Change
 
 
+@pytest.mark.usefixtures("groups_are_told_late")
 def test_a_gang_was_whole_if_it_was_for_who_bound_the_last_of_it(monkeypatch):
     """Seeds 200402, 200631: the minimum was raised, and the leader was told a minute later."""
-    watch = Link.watch_lines
-
-    async def late(self, resource, version, **more):
-        if resource == api.VOLCANO_GROUPS:
-            await asyncio.sleep(60.0)
-        async for lines in watch(self, resource, version, **more):
-            yield lines
-
-    monkeypatch.setattr(Link, "watch_lines", late)
     minimums = []
 
     def scene(plant, users, faults):

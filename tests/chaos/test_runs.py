@@ -71,6 +71,21 @@ def test_a_job_has_the_pods_that_it_asks_for_now(at, size):
         assert len(quiet.bound()) in (0, 4, 8)
 
 
+@pytest.mark.usefixtures("groups_are_told_late")
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_job_that_was_edited_before_its_group_was_shown_has_the_group_it_asks_for(size):
+    """Seed 200694; before, the group kept the minimum that it had been made with."""
+    work = Workload("j", "job", gpus=9, size=3, least=3)
+    quiet = Quiet(work)
+
+    def scene(plant, users, faults):
+        quiet(plant, users, faults)
+        faults._after(5.0, lambda: users.scale(work, size))
+
+    assert run(1, scene).violations == []
+    assert quiet.store.get(api.VOLCANO_GROUPS, NAMESPACE, "j")["spec"]["minMember"] == size
+
+
 def test_a_gang_that_does_not_fit_holds_nothing_and_says_why():
     small = Workload("small", "sigs", gpus=1, size=2, least=2)
     scene = Quiet(Workload("large", "volcano", gpus=4, size=3, least=3), small)
