@@ -80,7 +80,7 @@ def test_a_job_that_was_edited_before_its_group_was_shown_has_the_group_it_asks_
 
     def scene(plant, users, faults):
         quiet(plant, users, faults)
-        faults._after(5.0, lambda: users.scale(work, size))
+        faults._after(30.0, lambda: users.scale(work, size))
 
     assert run(1, scene).violations == []
     assert quiet.store.get(api.VOLCANO_GROUPS, NAMESPACE, "j")["spec"]["minMember"] == size
