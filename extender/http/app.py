@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -113,18 +116,30 @@ async def serve(
 
 
 class _Runner(web.AppRunner):
-    """Leaves no connection behind: a closed one over TLS stays for 30 s until its peer says goodbye,
-    which one that hangs or was killed never does.
+    """Leaves no connection behind. aiohttp forgets those whose TLS handshake ends while it stops; and one that
+    it closes stays for 30 s until its peer says goodbye, which one that hangs or was killed never does.
     """
 
     async def cleanup(self) -> None:
-        connections = self.server.connections if self.server is not None else ()
-        transports = [each.transport for each in connections]
+        server = self.server
+        if server is None:
+            return
+        transports = [each.transport for each in server.connections if each.transport is not None]
+        sockets = [
+            each.get_extra_info("socket")
+            for each in transports
+            if each.get_extra_info("ssl_object") is not None
+        ]
+        server.connection_made = _too_late  # type: ignore[method-assign, assignment] # of this server alone
         await super().cleanup()
-        for transport in transports:
-            # Of the others the last answer may still be on its way out.
-            if transport is not None and transport.get_extra_info("ssl_object") is not None:
-                transport.abort()
+        for each in sockets:
+            # What is on its way out goes out; asyncio then sees the end, and closes.
+            with contextlib.suppress(OSError):  # it has ended
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def _too_late(_: web.RequestHandler, transport: asyncio.Transport) -> None:
+    transport.abort()
 
 
 def _log_of(metrics: Metrics) -> logging.Logger:
