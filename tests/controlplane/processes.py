@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,22 @@ class Replica:
 
     async def until_leading(self) -> None:
         """Wait until it leads."""
-        async with asyncio.timeout(60):
-            while not (await self.state()).get("leading"):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.05)
+        await self.until(lambda state: state["leading"])
 
     async def state(self) -> dict[str, Any]:
-        """``/debug/state``; empty when it does not answer."""
+        """``/debug/state``; empty when it does not answer at once."""
         try:
             async with self._session() as http, http.get("/debug/state") as answer:
                 return dict(await answer.json())
         except (aiohttp.ClientError, TimeoutError):
             return {}
+
+    async def until(self, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """``/debug/state`` as soon as it answers so."""
+        async with asyncio.timeout(60):
+            while not ((found := await self.state()) and condition(found)):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.05)
+        return found
 
     def signal(self, number: int) -> None:
         """Send it a signal."""

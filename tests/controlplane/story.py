@@ -71,7 +71,10 @@ class Story:
         """How things stand, and how they came to."""
         lines = self.present()
         for name, aspects in sorted(self.ways.items()):
-            lines += [f"{name} {aspect}: {values}" for aspect, values in aspects.items()]
+            # The Binding may overtake the nomination to the same node: kube-scheduler comes when it likes.
+            elsewhere = [node for node in aspects["nominated"] if node not in aspects["node"]]
+            shown = aspects | {"nominated": elsewhere}
+            lines += [f"{name} {aspect}: {values}" for aspect, values in shown.items()]
         for on, kind, reason, message in sorted(self.events):
             if kind == "Normal" or message in self.stood:
                 lines.append(f"event on {on}: {kind} {reason} {message}")

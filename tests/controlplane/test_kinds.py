@@ -11,7 +11,7 @@ import yaml
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.runtime import Service
-from tests.controlplane.test_s10_jobs import conditions, needs_shared, shared
+from tests.controlplane.test_s10_jobs import conditions, needs_shared, shared, until_condition
 from tests.controlplane.world import World
 
 EXAMPLES = Path(__file__).parents[2] / "manifests/examples"
@@ -49,7 +49,6 @@ async def test_an_example_waits_whole_lands_whole_and_ends(
     job = example(name)
     job["metadata"]["namespace"] = world.namespace
     called, names = job["metadata"]["name"], replicas(job)
-    world.run_seconds = 0.5
     await world.nodes(*(f"n{i}" for i in range(count - 1)), gpus=gpus, cpu="16")
     await world.client.create(resource, world.namespace, job)
     event = await world.until_event(called, "pods would fit")
@@ -58,7 +57,13 @@ async def test_an_example_waits_whole_lands_whole_and_ends(
 
     await world.nodes("last", gpus=gpus, cpu="16")
     await world.until(lambda: sorted(world.ever_bound()) == names, "all of them bound")
+    await until_condition(world, called, "Running", resource)
+    await world.until(lambda: world.phases() == ["Running"] * len(names), "all of them run")
     pods = {pod["metadata"]["name"]: pod for pod in world.pods.values()}
+    # Who decides the job's end is the last one; a parameter server never ends by itself.
+    for each in reversed(names):
+        if "-ps-" not in each:
+            await world.end(each)
     done = await world.until_object(
         resource, called, lambda j: conditions(j).get("Succeeded") == "True", "the job to succeed"
     )

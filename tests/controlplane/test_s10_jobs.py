@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from extender.core import api
+from extender.core.api import Resource
 from extender.core.objects import Manifest
 from extender.runtime import Service, running
 from extender.sim import fleet
@@ -33,6 +34,13 @@ def conditions(job: Manifest) -> dict[str, str]:
     return {c["type"]: c["status"] for c in job.get("status", {}).get("conditions", ())}
 
 
+def endless(body: Manifest) -> Manifest:
+    """A job of :func:`job`, whose pods run until they are ended."""
+    for role in body["spec"]["pytorchReplicaSpecs"].values():
+        del role["template"]["metadata"]["annotations"]["sim.muster.dev/run-seconds"]
+    return body
+
+
 def job(name: str, workers: int, **template: Any) -> Manifest:
     """1 master and some workers, one GPU each, that run for a moment."""
     body = yaml.safe_load((ROOT / "manifests/examples/pytorchjob.yaml").read_text())
@@ -44,6 +52,15 @@ def job(name: str, workers: int, **template: Any) -> Manifest:
         meta.setdefault("annotations", {})["sim.muster.dev/run-seconds"] = "0.5"
         role["template"]["spec"].update(template)
     return body
+
+
+async def until_condition(
+    world: World, name: str, kind: str, resource: Resource = api.PYTORCH_JOBS
+) -> Manifest:
+    """The job as soon as the condition is True."""
+    return await world.until_object(
+        resource, name, lambda j: conditions(j).get(kind) == "True", f"{name} {kind}"
+    )
 
 
 @pytest.fixture
@@ -85,7 +102,7 @@ async def test_manifest_04_with_its_claims(storage: World, muster: Service) -> N
         lambda j: conditions(j).get("Succeeded") == "True",
         "success",
     )
-    assert len(world.ever_bound("pytorch-ddp-mnist-")) == 3
+    await world.until(lambda: len(world.ever_bound("pytorch-ddp-mnist-")) == 3, "all of them")
     # cleanPodPolicy is None by default: the pods stay, and count.
     assert done["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
 
@@ -110,12 +127,9 @@ async def test_manifest_17_where_the_default_scheduler_carries_the_extender(
                 "success",
             )
             check_service(service)
-        assert len(world.ever_bound("pytorch-test-")) == 3
-        assert {name for (ns, name) in world.pods if ns == "default"} == {
-            "pytorch-test-master-0",
-            "pytorch-test-worker-0",
-            "pytorch-test-worker-1",
-        }
+        names = {f"pytorch-test-{name}" for name in ("master-0", "worker-0", "worker-1")}
+        await world.until(lambda: world.ever_bound() == names, "all of them")
+        assert {name for (ns, name) in world.pods if ns == "default"} == names
     finally:
         world.plane.kill_scheduler("default")
 
@@ -173,16 +187,18 @@ async def test_a_job_without_its_container_name(world: World, muster: Service) -
 
 async def test_a_job_waits_whole_lands_whole_and_ends(world: World, muster: Service) -> None:
     await world.nodes("n1", "n2", "n3")
-    await world.client.create(api.PYTORCH_JOBS, world.namespace, job("ddp", 3))
+    await world.client.create(api.PYTORCH_JOBS, world.namespace, endless(job("ddp", 3)))
     event = await world.until_event("ddp", "3 of 4 pods would fit")
     assert event["reason"] == "Unschedulable"
-    waiting = await world.client.get(api.PYTORCH_JOBS, world.namespace, "ddp")
+    waiting = await world.until_object(api.PYTORCH_JOBS, "ddp", conditions, "its conditions")
     assert conditions(waiting) == {"Created": "True"}
     assert world.seen == [] or world.ever_bound() == set()
 
     await world.nodes("n4")
     await world.until(lambda: len(world.bound()) == 4, "four bound pods")
     assert sorted(world.bound()) == ["ddp-master-0", "ddp-worker-0", "ddp-worker-1", "ddp-worker-2"]
+    await until_condition(world, "ddp", "Running")
+    await world.end("ddp-master-0")
     done = await world.until_object(
         api.PYTORCH_JOBS,
         "ddp",

@@ -68,4 +68,4 @@ async def test_a_quota_refuses_the_seventh_of_ten(world: World, muster: Service)
         "success once there is quota",
         patience=80,
     )
-    assert len(world.ever_bound("ddp-")) == 10
+    await world.until(lambda: len(world.ever_bound("ddp-")) == 10, "all of them")

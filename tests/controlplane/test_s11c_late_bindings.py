@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import signal
 from pathlib import Path
 
 from extender.core import api
 from extender.sim.daemon import free_port
-from tests.controlplane import rights
 from tests.controlplane.gangs import check_landed_whole, nominated
-from tests.controlplane.processes import Replica, service
+from tests.controlplane.processes import service
 from tests.controlplane.test_s3_kills import bound_once
 from tests.controlplane.test_s11_replicas import SECTION, leader
-from tests.controlplane.wire import Wire, wire
+from tests.controlplane.wire import wired
 from tests.controlplane.world import World
 
 
@@ -22,23 +19,15 @@ async def test_a_late_binding_never_lands_on_a_pod_that_was_planned_anew(
     world: World, extender_port: int, tmp_path: Path
 ) -> None:
     await world.nodes("n1", "n2", "n3")
-    async with contextlib.AsyncExitStack() as stack:
-        wires: dict[int, Wire] = {}
-        made = []
-        for _ in range(2):
-            port = free_port()
-            wires[port] = way = await stack.enter_async_context(wire(world.plane))
-            config = way.kubeconfig(world.plane.kubeconfig_of(rights.ACCOUNT), tmp_path)
-            section = {**SECTION, "concurrency": 16, "kubeconfig": str(config)}
-            replica = Replica(world.plane, tmp_path, port, section)
-            stack.push_async_callback(replica.kill)
-            made.append(replica)
-        await asyncio.gather(*(each.start() for each in made))
-        await stack.enter_async_context(service(made, extender_port))
-        first, second = await leader(made)
-        way = wires[first.port]
+    section, ports = {**SECTION, "concurrency": 16}, [free_port() for _ in range(2)]
+    async with (
+        wired(world.plane, tmp_path, ports, section) as made,
+        service([replica for replica, _ in made], extender_port),
+    ):
+        first, second = await leader([replica for replica, _ in made])
+        (way,) = (way for replica, way in made if replica is first)
 
-        way.open.clear()
+        way.shut_after(0)
         await world.group("train", 2)
         await world.gang("train", 2)
         await way.until_sent(2)
@@ -59,6 +48,6 @@ async def test_a_late_binding_never_lands_on_a_pod_that_was_planned_anew(
         await world.until(lambda: len(world.bound()) == 2, "the whole gang")
         assert world.bound()[lost.pod] == spare
         assert lost.node not in world.bound().values()
-        assert (await second.state())["leading"] is True
+        await second.until(lambda state: state["leading"])
     bound_once(world)
     check_landed_whole(world, "train", 2)

@@ -14,10 +14,11 @@ import pytest
 from extender.core import api
 from tests.controlplane.processes import replicas
 from tests.controlplane.test_s10_jobs import job
+from tests.controlplane.wire import wired
 from tests.controlplane.world import World
 
 SIZE = 24
-#: One request at a time, so that a kill finds a gang half bound.
+#: One Binding at a time, so that a kill finds a gang half bound.
 SLOW = {
     "podMaxBackoffSeconds": 1,
     "planDeadlineSeconds": 3,
@@ -45,19 +46,19 @@ async def test_muster_is_killed_between_binds(
     world: World, extender_port: int, tmp_path: Path, bound: int
 ) -> None:
     await world.nodes("n1", "n2", "n3", gpus=8)
-    async with replicas(world.plane, tmp_path, 1, SLOW, extender_port) as (muster,):
+    async with wired(world.plane, tmp_path, [extender_port], SLOW) as ((muster, way),):
         await muster.until_leading()
+        way.shut_after(bound)
         await world.group("train", SIZE)
         await world.gang("train", SIZE)
-        if bound:
-            await half_bound(world, bound)
-        else:
-            await world.until_any(api.GANG_PLANS)
+        await way.until_sent(1)
         await muster.kill()
-        assert len(world.bound()) < SIZE or bound == SIZE - 1
+        await half_bound(world, bound)
+        assert len(world.bound()) == bound
+        way.lose()
         await muster.start()
         await world.until(lambda: len(world.bound()) == SIZE, "the whole gang")
-        assert (await muster.state())["overCommitted"] == []
+        await muster.until(lambda state: state["overCommitted"] == [])
     bound_once(world)
 
 
@@ -101,7 +102,7 @@ async def test_the_api_server_is_killed(world: World, extender_port: int, tmp_pa
         world.plane.kill_apiserver()
         await asyncio.to_thread(world.plane.restart_apiserver)
         await world.until(lambda: len(world.bound()) == SIZE, "the whole gang", patience=90)
-        assert (await muster.state())["overCommitted"] == []
+        await muster.until(lambda state: state["overCommitted"] == [])
     bound_once(world)
 
 

@@ -132,13 +132,7 @@ async def training(t: Twin, name: str, workers: int, **more: Any) -> None:
 
 
 async def ends(t: Twin, pod: str, code: int) -> None:
-    """The containers of a running pod end with this exit code."""
-    phase, reason = ("Failed", "Error") if code else ("Succeeded", "Completed")
-    ended = {"ready": False, "state": {"terminated": {"exitCode": code, "reason": reason}}}
-    status = t.world.pods[t.world.namespace, pod]["status"]
-    containers = [each | ended for each in status["containerStatuses"]]
-    body = {"status": {"phase": phase, "containerStatuses": containers}}
-    await t.world.client.patch(api.PODS, t.world.namespace, pod, body, "status")
+    await t.world.end(pod, code)
 
 
 async def quota(t: Twin, pods: int) -> None:

@@ -1,8 +1,9 @@
-"""A network between one Muster and the API server that can keep Bindings on the way."""
+"""A network between one Muster and the API server that can keep Bindings on the way, and replicas behind such."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -13,7 +14,10 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from extender.core.objects import Manifest
 from extender.sim.realplane import RealPlane
+from tests.controlplane import rights
+from tests.controlplane.processes import Replica
 
 _BODY = 1 << 26
 
@@ -30,15 +34,30 @@ class Late:
 
 @dataclass
 class Wire:
-    """Passes every request on; Bindings only while it is open."""
+    """Passes every request on; Bindings only while it is open, or among the next that it lets."""
 
     plane: RealPlane
     open: asyncio.Event = field(default_factory=asyncio.Event)
+    #: So many more take effect though it is shut, one after the other.
+    left: int = 0
+    #: Bindings that wait are lost with the connection, and never come there.
+    lost: bool = False
     #: Bindings that were sent while the way was shut, in the order of their arrival.
     late: list[Late] = field(default_factory=list)
     #: Set as soon as another one is on the way.
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
     url: str = ""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def shut_after(self, count: int) -> None:
+        """Let so many Bindings take effect, and keep the ones after them on the way."""
+        self.left = count
+        self.open.clear()
+
+    def lose(self) -> None:
+        """What is on the way is lost; what comes later passes."""
+        self.lost = True
+        self.open.set()
 
     async def until_sent(self, count: int, patience: float = 40.0) -> None:
         """Wait until so many Bindings are on the way."""
@@ -64,7 +83,29 @@ class Wire:
     ) -> web.StreamResponse:
         """Carry one request there, and its answer back as it comes."""
         body = await request.read()
-        late = await self._delayed(request, body)
+        if self.open.is_set() or not request.path.endswith("/binding"):
+            return await self._carry(session, request, body)
+        async with self._turn:
+            if self.left:
+                answer = await self._carry(session, request, body)
+                self.left -= answer.status == 201
+                return answer
+        late = await self._keep(body)
+        if self.lost:
+            return web.Response(status=504)
+        answer = await self._carry(session, request, body, late)
+        async with self.arrived:
+            late.status = answer.status
+            self.arrived.notify_all()
+        return answer
+
+    async def _carry(
+        self,
+        session: aiohttp.ClientSession,
+        request: web.Request,
+        body: bytes,
+        late: Late | None = None,
+    ) -> web.StreamResponse:
         headers = {
             key: value
             for key, value in request.headers.items()
@@ -84,15 +125,9 @@ class Wire:
                 await response.write_eof()
             except ConnectionError:
                 pass  # whoever asked is gone, or waits no more
-        if late is not None:
-            async with self.arrived:
-                late.status = answer.status
-                self.arrived.notify_all()
         return response
 
-    async def _delayed(self, request: web.Request, body: bytes) -> Late | None:
-        if self.open.is_set() or not request.path.endswith("/binding"):
-            return None
+    async def _keep(self, body: bytes) -> Late:
         binding = json.loads(body)
         late = Late(binding["metadata"]["name"], binding["target"]["name"])
         async with self.arrived:
@@ -125,3 +160,20 @@ async def wire(plane: RealPlane) -> AsyncIterator[Wire]:
         finally:
             made.open.set()
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def wired(
+    plane: RealPlane, folder: Path, ports: list[int], section: Manifest
+) -> AsyncIterator[list[tuple[Replica, Wire]]]:
+    """A replica for each port, started, each with a wire of its own; those left at the end are killed."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = []
+        for port in ports:
+            way = await stack.enter_async_context(wire(plane))
+            config = way.kubeconfig(plane.kubeconfig_of(rights.ACCOUNT), folder)
+            replica = Replica(plane, folder, port, {**section, "kubeconfig": str(config)})
+            stack.push_async_callback(replica.kill)
+            made.append((replica, way))
+        await asyncio.gather(*(replica.start() for replica, _ in made))
+        yield made

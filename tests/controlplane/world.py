@@ -64,6 +64,8 @@ class World:
                 for pod in pods:
                     self._note(kind, pod)
                 self._news.notify_all()
+            # Events that came together: whoever waits looks at each of them.
+            await asyncio.sleep(0)
 
     def _note(self, kind: str, pod: Manifest) -> None:
         meta = pod["metadata"]
@@ -164,10 +166,12 @@ class World:
         found = await self.client.list(api.EVENTS, self.namespace, fieldSelector=selector)
         return list(found["items"] or ())
 
-    async def until_event(self, name: str, words: str, patience: float = PATIENCE) -> Manifest:
+    async def until_event(
+        self, name: str, words: str, patience: float = PATIENCE, namespace: str | None = None
+    ) -> Manifest:
         """Wait for an Event on an object whose message holds the words."""
         async with asyncio.timeout(patience):
-            async for _, events in self.client.follow(api.EVENTS, self.namespace):
+            async for _, events in self.client.follow(api.EVENTS, namespace or self.namespace):
                 for event in events:
                     if event["involvedObject"]["name"] == name and words in event.get(
                         "message", ""
@@ -216,6 +220,15 @@ class World:
     async def delete_pod(self, name: str) -> None:
         """Delete a pod without grace."""
         await self.client.delete(api.PODS, self.namespace, name, grace=0)
+
+    async def end(self, name: str, code: int = 0) -> None:
+        """The containers of a running pod end with this exit code."""
+        phase, reason = ("Failed", "Error") if code else ("Succeeded", "Completed")
+        ended = {"ready": False, "state": {"terminated": {"exitCode": code, "reason": reason}}}
+        status = self.pods[self.namespace, name]["status"]
+        containers = [each | ended for each in status["containerStatuses"]]
+        body = {"status": {"phase": phase, "containerStatuses": containers}}
+        await self.client.patch(api.PODS, self.namespace, name, body, "status")
 
 
 def pod(
