@@ -13,6 +13,7 @@ from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import (
+    CONFIG_MAPS,
     GANG_PLANS,
     NODE_TOPOLOGIES,
     PODS,
@@ -176,3 +177,14 @@ def test_the_environment_that_a_kind_sets_is_kept(kind: Any) -> None:
         assert all(name in ENVIRONMENT or name.startswith(ENVIRONMENT_PREFIX) for name in names)
         # What a replay makes of the redacted job is what was recorded.
         assert REDACTOR.manifest(pod) == pod
+
+
+def test_what_muster_writes_into_a_config_map_is_kept() -> None:
+    """Names of pods, which a replay makes of the redacted job alike; others' data never is."""
+    body = {"metadata": {"name": "j-config"}, "data": {"hostfile": "j-worker-0 slots=1"}}
+    for given in (
+        c.Create(1, c.Lane.JOB, CONFIG_MAPS, "ns", body),
+        c.Patch(1, c.Lane.JOB, CONFIG_MAPS, "ns", "j-config", {"data": body["data"]}),
+    ):
+        assert REDACTOR.command(given) == given
+    assert SECRET not in str(REDACTOR.event(e.Done(1, 201, object={"data": {"k": SECRET}})))
