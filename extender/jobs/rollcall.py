@@ -138,9 +138,10 @@ def _retried(role: Role, pod: Pod, container: str) -> bool:
     """Whether a failed pod is made again. One that was evicted or lost has no exit code and is."""
     if role.restart_policy != "ExitCode":
         return role.restart_policy != "Never"
+    main = container or role.template["spec"]["containers"][0].get("name")
     codes = [
         status.state.terminated.exit_code
         for status in pod.status.container_statuses
-        if container in (status.name, "") and status.state.terminated
+        if status.name == main and status.state.terminated
     ]
     return not codes or codes[0] >= RETRYABLE

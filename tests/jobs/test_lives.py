@@ -81,7 +81,7 @@ class Life:
     def pods(self):
         facts = self.kind.facts
         return [
-            pod(name, owner_kind=facts.kind, container=facts.container, **look)
+            pod(name, owner_kind=facts.kind, container=facts.container or "main", **look)
             for name, look in sorted(self.looks.items())
         ]
 

@@ -74,7 +74,9 @@ def test_case(name, case):
         phase, *options = value
         look = options[0] if options else {}
         facts = kind.facts
-        pods.append(pod(pod_name, phase, owner_kind=facts.kind, container=facts.container, **look))
+        pods.append(
+            pod(pod_name, phase, owner_kind=facts.kind, container=facts.container or "main", **look)
+        )
     services = frozenset(case.get("services", ()))
     steps = []
     for _ in range(6):
