@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extender.commands import openb
+from extender.commands import openb, philly
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _CHAOS = "faults drawn from seeds, and the invariants after every step"
 def arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(required=True, metavar="WHAT", dest="what")
     openb.arguments(kinds.add_parser("openb", help=openb.WHAT, description=openb.WHAT))
+    philly.arguments(kinds.add_parser("philly", help=philly.WHAT, description=philly.WHAT))
     chaos = kinds.add_parser("chaos", help=_CHAOS, description=_CHAOS)
     snapshot = kinds.add_parser("snapshot", help=_WHAT_IF, description=_WHAT_IF)
     snapshot.add_argument(
@@ -50,6 +51,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.what == "openb":
         return openb.run(args)
+    if args.what == "philly":
+        return philly.run(args)
     return _what_if(args) if args.what == "snapshot" else _chaos(args)
 
 

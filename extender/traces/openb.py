@@ -71,7 +71,7 @@ class Tasks:
 
 def read_nodes(file: Path) -> Nodes:
     """The cluster. Raises ConfigError naming file, line, field and what is allowed."""
-    rows = sorted(_rows(file, NODE_FIELDS), key=lambda row: row.text("sn"))
+    rows = sorted(rows_of(file, NODE_FIELDS), key=lambda row: row.text("sn"))
     names = tuple(row.text("sn") for row in rows)
     if len(set(names)) < len(names):
         raise ConfigError(f"{file}: two nodes have the same sn")
@@ -95,7 +95,7 @@ def read_tasks(file: Path, nodes: Nodes) -> Tasks:
     ``gpu_spec`` names the models that a pod may use (``V100M16|V100M32``); absent or empty is any.
     Only a pod of exactly one GPU may share it, as in the trace.
     """
-    rows = sorted(_rows(file, POD_FIELDS), key=lambda row: row.text("name"))
+    rows = sorted(rows_of(file, POD_FIELDS), key=lambda row: row.text("name"))
     if not rows:
         raise ConfigError(f"{file}: no pods")
     keys = [_shape(row, nodes.models) for row in rows]
@@ -137,7 +137,7 @@ def arrivals(tasks: Tasks, nodes: Nodes, ratio: float, seed: int) -> Int64s:
 Shape = tuple[int, int, int, int, tuple[bool, ...]]
 
 
-def _shape(row: _Row, models: tuple[str, ...]) -> Shape:
+def _shape(row: Row, models: tuple[str, ...]) -> Shape:
     count = row.number("num_gpu", MOST_GPUS)
     share = row.number("gpu_milli", WHOLE) if count else 0
     if count and not share:
@@ -150,28 +150,34 @@ def _shape(row: _Row, models: tuple[str, ...]) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
+    """One line of a CSV file; what is wrong with it names file, line, field and value."""
+
     file: Path
     line: int
     fields: Mapping[str, str]
 
     def text(self, field: str) -> str:
+        """Raises ConfigError: it is empty."""
         if not self.fields[field]:
             raise self.wrong(field, "a name")
         return self.fields[field]
 
     def number(self, field: str, most: int = MOST) -> int:
+        """Raises ConfigError: it is no whole number of 0 to ``most``."""
         text = self.fields[field]
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
             raise self.wrong(field, f"a whole number of 0 to {most}")
         return int(text)
 
     def wrong(self, field: str, allowed: str) -> ConfigError:
+        """The error to raise for a field."""
         value = brief(self.fields[field])
         return ConfigError(f"{self.file}:{self.line}: {field}: {value} is not allowed: {allowed}")
 
 
-def _rows(file: Path, fields: tuple[str, ...]) -> Iterator[_Row]:
+def rows_of(file: Path, fields: tuple[str, ...]) -> Iterator[Row]:
+    """The lines of a CSV file that has these columns. Raises ConfigError."""
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             reader = csv.DictReader(lines, restval="")
@@ -181,7 +187,7 @@ def _rows(file: Path, fields: tuple[str, ...]) -> Iterator[_Row]:
             for fields_of_row in reader:
                 if None in fields_of_row:
                     raise ConfigError(f"{file}:{reader.line_num}: more fields than the header has")
-                yield _Row(file, reader.line_num, fields_of_row)
+                yield Row(file, reader.line_num, fields_of_row)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
