@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from extender.core.api import CONFIG_MAPS
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, JobStep, Replica
 from extender.core.objects import Manifest, Pod
@@ -25,6 +26,10 @@ LAUNCHER: Final = "launcher"
 WORKER: Final = "worker"
 #: Where hostfile and scripts are mounted.
 CONFIG_PATH: Final = "/etc/mpi"
+#: Bytes that the API server lets a ConfigMap hold (core/v1 MaxSecretSize).
+LARGEST_CONFIG: Final = 1 << 20
+#: No files of so few hosts are larger: each is named twice, in at most 63 + 63 + 63 letters and a few more.
+_FEW: Final = 2_000
 #: What CUDA's runtime sees of a launcher that should not see any device.
 NO_DEVICES: Final = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
 
@@ -102,6 +107,26 @@ class MPIKind(TrainingKind):
             and not pod.metadata.deletion_timestamp
         )
         return self.belongings(job, running)
+
+    def valid(self, job: Manifest) -> TrainingJob:
+        """As for all kinds; raises InvalidObject where one ConfigMap cannot name all hosts, too."""
+        parsed = super().valid(job)
+        if parsed.total <= _FEW:
+            return parsed
+        (config,) = (
+            child.body["data"]
+            for child in self.belongings(parsed, worker_names(parsed))
+            if child.resource == CONFIG_MAPS
+        )
+        size = sum(len(key) + len(text) for key, text in config.items())
+        if size > LARGEST_CONFIG:
+            raise InvalidObject(
+                "spec.mpiReplicaSpecs",
+                parsed.total,
+                f"fewer workers, or shorter names: the files of hosts have {size} bytes, and a"
+                f" ConfigMap holds {LARGEST_CONFIG}",
+            )
+        return parsed
 
     @abstractmethod
     def belongings(self, job: TrainingJob, running: Sequence[str]) -> tuple[Child, ...]:

@@ -9,6 +9,7 @@ import yaml
 
 from extender.jobs.mpi_v1 import OldMPIJob
 from extender.jobs.mpi_v2 import MPIJob
+from tests.jobs.builders import KINDS, NOW, of_kind
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = OldMPIJob(), MPIJob()
@@ -77,3 +78,20 @@ def test_what_all_kinds_share_is_defined_alike():
         policy.pop("managedBy"), of_others.pop("managedBy")
         assert policy == of_others
         assert versions()[version]["additionalPrinterColumns"] == other["additionalPrinterColumns"]
+
+
+@pytest.mark.parametrize("name", ["mpi", "mpi_v1"])
+def test_hosts_that_no_config_map_holds_are_refused_by_name(name):
+    kind, _ = KINDS[name]
+
+    def said(workers, letters):
+        job = of_kind(kind, {"Launcher": 1, "Worker": workers})
+        job["metadata"] |= {"name": "j" * letters, "namespace": "n" * 63}
+        notices = kind.reconcile(job, [], frozenset(), NOW).notices
+        return [message for _, reason, message in notices if reason == "MPIJobInvalid"]
+
+    assert said(2_000, 50) == said(4_000, 1) == []
+    (message,) = said(9_999, 50)
+    assert message.startswith(
+        "spec.mpiReplicaSpecs: 10000 is not allowed: fewer workers, or shorter"
+    )
