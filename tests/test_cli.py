@@ -66,7 +66,8 @@ def check(capsys, *files: str) -> tuple[int, int, list[str]]:
     code = cli.main(["check", "--json", *files])
     answer = json.loads(capsys.readouterr().out)
     for problem in answer["problems"]:
-        assert problem.keys() == {"file", "object", "field", "severity", "message"}
+        keys = {"file", "object", "field", "severity", "message", "advice"}
+        assert problem.keys() == keys
     lines = [f"{p['object']}: {p['field']}: {p['severity']}" for p in answer["problems"]]
     return code, answer["objects"], lines
 
