@@ -102,7 +102,7 @@ async def serve(
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG).start()
+        await Site(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG).start()
     except OSError as error:
         await runner.cleanup()
         if error.errno == errno.EADDRINUSE:
@@ -136,6 +136,26 @@ class _Runner(web.AppRunner):
             # What is on its way out goes out; asyncio then sees the end, and closes.
             with contextlib.suppress(OSError):  # it has ended
                 each.shutdown(socket.SHUT_RDWR)
+
+
+class Site(web.TCPSite):
+    """A listener that ends without a leak, whoever is just connecting."""
+
+    async def stop(self) -> None:
+        if isinstance(self._server, asyncio.Server):
+            await stop_accepting(self._server)
+        await super().stop()
+
+
+async def stop_accepting(server: asyncio.Server) -> None:
+    """To be called before ``server.close()``: a connection accepted just before that would be left open.
+
+    asyncio makes its transport a turn later, and trips over the closed server (cpython gh-109564).
+    """
+    loop = asyncio.get_running_loop()
+    for each in server.sockets:
+        loop.remove_reader(each)
+    await asyncio.sleep(0)
 
 
 def _too_late(_: web.RequestHandler, transport: asyncio.Transport) -> None:

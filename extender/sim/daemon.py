@@ -51,9 +51,15 @@ class StartError(Exception):
     """A server did not become ready; the message ends with the last lines of its log."""
 
 
+#: Ports that were given, in this process: whoever got one may not listen on it yet, or not at the moment.
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A port of 127.0.0.1 that nobody listens on, and that was not given before."""
     for port in random.SystemRandom().sample(_PORTS, 100):
+        if port in _given:
+            continue
         with contextlib.closing(socket.socket()) as probe:
             # As the servers do: a connection of an earlier server that lingers is no obstacle.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -61,6 +67,7 @@ def free_port() -> int:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
     raise StartError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -185,6 +186,26 @@ async def test_a_caller_that_does_not_answer_keeps_no_connection_when_the_servic
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_a_caller_that_connects_as_the_service_stops_keeps_no_connection(tls, secure):
+    inbox = Queue()
+    app = make_app(
+        ScriptedView(), inbox, Bindings(inbox), prefix="/", metrics=Metrics(), bind_deadline=1.0
+    )
+    runner = await serve(app, "127.0.0.1", 0, tls.context if secure else None)
+    with socket.create_connection(runner.addresses[0][:2]) as caller:
+        # The listener accepts in the first turn, and has a task for the connection in the second.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await runner.cleanup()
+        if not secure:
+            caller.settimeout(10)
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.to_thread(caller.recv, 1) == b""
+    # What was left open warns when it is collected.
+    gc.collect()
 
 
 async def test_tls_before_1_2_is_refused(files, url):
