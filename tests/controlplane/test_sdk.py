@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.test_utils import unused_port
 
 from extender.core import api
+from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.runtime import Service
 from tests.controlplane import sdk
@@ -78,9 +79,11 @@ def example(name: str, namespace: str) -> Manifest:
 
 
 async def end(world: World, names: list[str], code: int = 0) -> None:
-    """The pods' programs end, as a kubelet tells it."""
+    """The pods' programs end, as a kubelet tells it, as far as cleanPodPolicy leaves them to."""
     for name in names:
-        pod = world.pods[world.namespace, name]
+        pod = world.pods.get((world.namespace, name))
+        if pod is None:
+            continue  # the job has ended with those before
         statuses = [
             {**each, "state": {"terminated": {"exitCode": code, "reason": "Completed"}}}
             for each in pod["status"]["containerStatuses"]
@@ -88,7 +91,11 @@ async def end(world: World, names: list[str], code: int = 0) -> None:
         phase = "Failed" if code else "Succeeded"
         status = {"phase": phase, "containerStatuses": statuses}
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
-        await world.client.patch(api.PODS, world.namespace, name, body, "status")
+        try:
+            await world.client.patch(api.PODS, world.namespace, name, body, "status")
+        except ApiError as error:
+            if error.code != 404:
+                raise
 
 
 async def gone(world: World, resource: api.Resource, name: str) -> None:
