@@ -5,12 +5,12 @@ A kind is pure and compares (job, pods, services, now); this module keeps what i
 
 from __future__ import annotations
 
-from extender.core import admission, advising, autoscaling, children, jobwrites
+from extender.core import admission, advising, autoscaling, children, jobwrites, releasing
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobStep, Replica
-from extender.core.gang import Gang, Member, Slot
+from extender.core.gang import Gang, Member, Slot, Stage
 from extender.core.identity import GroupKey
 from extender.core.state import Job, State
 
@@ -153,6 +153,8 @@ def _gather(
     _want(s, gang, wanted)
     if gang.later != step.later:
         gang.later, gang.dirty = step.later, True
+        if gang.stage != Stage.WRITING and (gang.stage != Stage.WAITING or gang.satisfied()):
+            releasing.let_through(s, gang, now)
     if gang.count(Member.WANTED):
         admission.admit(s, gang, job, now)
 

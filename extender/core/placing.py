@@ -94,7 +94,7 @@ def keep_whole(s: State, gang: Gang, now: float) -> None:
     usable = gang.fault is None and not gang.foreign and gang.uid
     if gang.stage == Stage.RELEASED and usable and gang.satisfied(*UNPLACED - {Member.HELD}):
         return
-    planned = _standing(gang)
+    planned = [m for m in _standing(gang) if m.name not in gang.later]
     tasks = Counter(m.task for m in planned)
     enough = len(planned) >= gang.min_member and all(
         tasks[task] >= least for task, least in gang.min_task_member.items()
@@ -198,7 +198,8 @@ def _ask(gang: Gang) -> Ask:
     loose = [
         m for m in gang.unplaced() if not m.node and not m.foreign_gates and m.shape is not None
     ]
-    standing = _standing(gang)
+    # Those that come later make nobody whole, and the gang does not begin without their places.
+    standing = [m for m in _standing(gang) if m.name not in gang.later]
     tasks = Counter(m.task for m in standing)
     missing = gang.min_member - len(standing)
     required: set[str] = set()
@@ -208,7 +209,10 @@ def _ask(gang: Gang) -> Ask:
     for slot in loose:
         if len(required) >= missing:
             break
-        required.add(slot.name)
+        if slot.name not in gang.later:
+            required.add(slot.name)
+    if missing > 0:
+        required |= gang.later & {slot.name for slot in loose}
     return Ask(loose, required)
 
 

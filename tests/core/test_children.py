@@ -175,9 +175,41 @@ def test_a_launcher_that_waits_keeps_its_place() -> None:
     do.gang(m, "other", 1)
     m.rest()
     assert m.bound("other") == {}
+    made_ready(m)
+    m.finish()
+
+
+def made_ready(m: Machine) -> None:
+    """Its workers are ready, and so the launcher comes."""
     ready = [{"type": "Ready", "status": "True"}]
     for index in range(2):
         m.api.change((PODS, "default", f"j-worker-{index}"), status={"conditions": ready})
     m.rest()
     assert sorted(m.bound("j-")) == ["j-launcher", "j-worker-0", "j-worker-1"]
+
+
+def test_workers_do_not_begin_without_a_place_for_the_launcher() -> None:
+    m = machine(2)
+    job(m, launcherCreationPolicy="WaitForWorkersReady")
+    m.rest()
+    # By now its pods are there to be seen by autoscalers, the launcher's too.
+    assert m.bound() == {}
+    do.node(m, "n2", 1)
+    m.rest()
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
+    made_ready(m)
+    m.finish()
+
+
+def test_a_worker_that_is_lost_meanwhile_is_made_again() -> None:
+    m = machine()
+    job(m, launcherCreationPolicy="WaitForWorkersReady")
+    m.rest()
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest()
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
+    do.gang(m, "other", 1)
+    m.rest()
+    assert m.bound("other") == {}
+    made_ready(m)
     m.finish()
