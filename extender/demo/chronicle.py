@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from extender.core import api
+from extender.core.advising import ADVICE
 from extender.core.objects import Manifest
 from extender.sim.client import Client
 from extender.sim.fleet import GPU
@@ -177,7 +178,9 @@ class Chronicle:
     def _job(self, kind: str, job: Manifest) -> None:
         gang = self._gang_of(job["metadata"]["name"])
         for condition in job.get("status", {}).get("conditions") or ():
-            new = condition["status"] == "True" and kind != "DELETED"
+            # Advice is no state of a job.
+            state = condition["type"] != ADVICE
+            new = state and condition["status"] == "True" and kind != "DELETED"
             if gang is not None and new and condition["type"] not in gang.states:
                 gang.states.append(condition["type"])
 
