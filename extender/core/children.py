@@ -84,6 +84,8 @@ def _change(s: State, job: Job, child: Child) -> None:
 
 def _refused(s: State, job: Job, child: Child, done: Done, now: float) -> None:
     what = f"{child.resource.kind} {child.name} could not be written: {done.code} {done.message}"
+    if child.rights:
+        what += f"; the rights for it are in {child.rights}"
     _say(s, job, child.resource.kind, what)
     job.rest_until = max(job.rest_until, now + ADMISSION_SECONDS)
     s.look_at_job(job, job.rest_until)

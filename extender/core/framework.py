@@ -140,6 +140,8 @@ class Child(Struct, frozen=True):
     body: Manifest
     #: Fields of ``body`` that follow the job; the others are as they were made.
     follows: tuple[str, ...] = ()
+    #: What grants Muster the right to make it, where its usual role does not.
+    rights: str = ""
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from extender.jobs.mpi_v2 import made_as_v2
 
 #: Copies a kubectl into the launcher before it starts.
 DELIVERY_IMAGE: Final = "kubeflow/kubectl-delivery:latest"
+_RIGHTS: Final = "manifests/mpijob-v1"
 _DELIVERY: Final = "kubectl-delivery"
 _KUBECTL: Final = "mpi-job-kubectl"
 _KUBECTL_PATH: Final = "/opt/kube"
@@ -146,9 +147,9 @@ class OldMPIJob(mpi.MPIKind):
         own = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
         return (
             Child(CONFIG_MAPS, config, follows=("data",)),
-            *((Child(SERVICE_ACCOUNTS, own),) if account == name else ()),
-            Child(ROLES, role, follows=("rules",)),
-            Child(ROLE_BINDINGS, binding),
+            *((Child(SERVICE_ACCOUNTS, own, rights=_RIGHTS),) if account == name else ()),
+            Child(ROLES, role, follows=("rules",), rights=_RIGHTS),
+            Child(ROLE_BINDINGS, binding, rights=_RIGHTS),
         )
 
 

@@ -164,6 +164,19 @@ def test_a_refusal_is_said_and_tried_again() -> None:
     m.finish()
 
 
+def test_what_only_another_role_allows_is_said_with_its_name() -> None:
+    m = machine()
+    m.faults.append(Fault("503", "Create", "Role"))
+    job(m, OLD_MPI_JOBS)
+    m.rest(ADMISSION_SECONDS / 2)
+    (message,) = told(m, "Role")
+    assert message.endswith("; the rights for it are in manifests/mpijob-v1")
+    m.faults.clear()
+    m.rest()
+    assert len(m.bound()) == 3
+    m.finish()
+
+
 def test_a_launcher_that_waits_keeps_its_place() -> None:
     """mpi-operator #608: with a gang of all, workers waited for the launcher and it for them."""
     m = machine()
