@@ -146,6 +146,31 @@ async def test_a_launcher_that_waits_for_its_workers(world: World, muster: Servi
     assert all(first[name, "Running"] < made for name in names("weather")[1:])
 
 
+async def test_the_next_muster_finds_what_there_is(world: World, extender_port: int) -> None:
+    settings, who = settings_for(extender_port), rights.account(world.plane)
+    await nodes(world, "n1", "n2")
+    async with running(settings, who) as first:
+        await leading(first)
+        await world.client.create(api.MPI_JOBS, world.namespace, submitted("mpijob", world))
+        await until(world, api.MPI_JOBS, "weather", "Running")
+    secret = await world.client.get(api.SECRETS, world.namespace, "weather-ssh")
+    stale = {"data": {"discover_hosts.sh": "stale"}}
+    await world.client.patch(api.CONFIG_MAPS, world.namespace, "weather-config", stale)
+    async with running(settings, who) as second:
+        await leading(second)
+        await world.until_object(
+            api.CONFIG_MAPS,
+            "weather-config",
+            lambda config: config["data"]["discover_hosts.sh"].count("echo") == 2,
+            "both hosts",
+        )
+        await through(world, api.MPI_JOBS, "weather")
+        check_service(second)
+    assert await world.client.get(api.SECRETS, world.namespace, "weather-ssh") == secret
+    assert "ErrResourceExists" not in {e["reason"] for e in await world.events("weather")}
+    assert len({sight.uid for sight in world.seen}) == 3  # nobody was made again
+
+
 def recorded(folder: Path) -> list[str]:
     return [path.read_bytes().decode(errors="replace") for path in folder.glob("muster.log*")]
 
