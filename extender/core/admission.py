@@ -174,6 +174,11 @@ def _form(body: Manifest, job: str) -> str:
         {**box, "env": [_of_any(entry, job) for entry in box.get("env") or ()]}
         for box in spec.get("containers", ())
     ]
+    if isinstance(volumes := spec.get("volumes"), list):
+        spec["volumes"] = [_of_any_job(volume, job) for volume in volumes]
+    if isinstance(dns := spec.get("dnsConfig"), dict) and isinstance(dns.get("searches"), list):
+        others = [each for each in dns["searches"] if not str(each).startswith(f"{job}.")]
+        spec["dnsConfig"] = {**dns, "searches": others}
     labels, annotations = (
         {k: "" if v == job else v for k, v in (body["metadata"].get(part) or {}).items()}
         for part in ("labels", "annotations")
@@ -182,6 +187,18 @@ def _form(body: Manifest, job: str) -> str:
     annotations.pop(PLAN_ANNOTATION, None)
     form = json.encode([spec, labels, annotations], order="deterministic")
     return hashlib.blake2b(form, digest_size=16).hexdigest()
+
+
+def _of_any_job(volume: Manifest, job: str) -> Manifest:
+    """A volume without the name of what the job itself owns (a claim's decides where a pod fits)."""
+    if not isinstance(volume, dict):  # the API server is the one to say so
+        return volume
+    found = dict(volume)
+    for kind, field in (("secret", "secretName"), ("configMap", "name")):
+        source = volume.get(kind)
+        if isinstance(source, dict) and str(source.get(field)).startswith(f"{job}-"):
+            found[kind] = {**source, field: ""}
+    return found
 
 
 def _of_any(entry: Manifest, job: str) -> Manifest:

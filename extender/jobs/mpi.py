@@ -18,7 +18,7 @@ from extender.core.objects import Manifest, Pod
 from extender.jobs import conditions, fields
 from extender.jobs import pods as objects
 from extender.jobs.lifecycle import TrainingKind
-from extender.jobs.model import TrainingJob
+from extender.jobs.model import Role, TrainingJob
 from extender.jobs.pods import Env
 from extender.jobs.rollcall import RollCall, Tally
 
@@ -58,6 +58,8 @@ class MPIKind(TrainingKind):
             path = "spec.mpiReplicaSpecs.Launcher.replicas"
             raise InvalidObject(path, launcher.replicas, "exactly 1")
         slots(job)
+        for role in job.roles:
+            _check_template(role)
 
     def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """Launcher and all workers run."""
@@ -134,6 +136,19 @@ class MPIKind(TrainingKind):
 
     def _services(self, roll: RollCall, services: frozenset[str]) -> tuple[Replica, ...]:
         return ()
+
+
+def _check_template(role: Role) -> None:
+    """Raise InvalidObject for a field that something is added to, and that is no such field."""
+    spec, path = role.template["spec"], f"spec.mpiReplicaSpecs.{role.type}.template.spec"
+    for field in ("volumes", "initContainers"):
+        fields.items(spec, field, path)
+    fields.text(spec, "serviceAccountName", path)
+    dns = fields.mapping(spec, "dnsConfig", path)
+    searches = dns.get("searches")
+    if searches is not None and not isinstance(searches, list):
+        raise InvalidObject(f"{path}.dnsConfig.searches", searches, "a list of domains")
+    fields.items(spec["containers"][0], "volumeMounts", f"{path}.containers[0]")
 
 
 def slots(job: TrainingJob) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender.core import commands as c
-from extender.core.api import NODES, PODS, PYTORCH_JOBS
+from extender.core.api import MPI_JOBS, NODES, PODS, PYTORCH_JOBS
 from extender.core.gang import Gang
 from tests.builders import GPU
 from tests.core import machine_stories as do
@@ -137,3 +137,22 @@ def test_a_policy_on_environment_refuses_whom_it_is_about_alone() -> None:
     job(m, "good", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])
     m.flush()
     assert len(m.bound("good")) == 2
+
+
+def test_jobs_of_mpi_are_alike_though_each_mounts_its_own_keys() -> None:
+    m = Machine()
+    do.nodes(m, 6)
+    asked = dry_runs(m)
+    for name in ("a", "b"):
+        box = {"name": "main", "image": "i", "resources": {"requests": {GPU: "1"}}}
+        roles = {
+            type_: {"replicas": count, "template": {"spec": {"containers": [box]}}}
+            for type_, count in (("Launcher", 1), ("Worker", 2))
+        }
+        body = {"apiVersion": MPI_JOBS.api_version, "kind": "MPIJob"}
+        meta = {"name": name, "namespace": "default"}
+        m.api.put(MPI_JOBS, body | {"metadata": meta, "spec": {"mpiReplicaSpecs": roles}})
+    m.rest()
+    assert len(m.bound()) == 6
+    assert sorted(name.partition("-")[2] for name in asked) == ["launcher", "worker-0"]
+    m.finish()

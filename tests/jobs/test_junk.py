@@ -67,6 +67,22 @@ SPECS = {
 }
 
 
+for name in ("mpi", "mpi_v1"):
+    for each in SPECS[name]["mpiReplicaSpecs"].values():
+        each["template"]["spec"] |= {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "initContainers": [{"name": "i", "image": "i"}],
+            "dnsConfig": {"searches": ["s"]},
+            "serviceAccountName": "own",
+            "hostNetwork": True,
+        }
+        each["template"]["spec"]["containers"][0] |= {
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "command": ["c"],
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        }
+
+
 def paths(value, path=()):
     """The path of every value in a JSON document."""
     yield path

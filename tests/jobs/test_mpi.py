@@ -95,3 +95,24 @@ def test_hosts_that_no_config_map_holds_are_refused_by_name(name):
     assert message.startswith(
         "spec.mpiReplicaSpecs: 10000 is not allowed: fewer workers, or shorter"
     )
+
+
+@pytest.mark.parametrize("name", ["mpi", "mpi_v1"])
+@pytest.mark.parametrize("junk", [5, "x", [1], {"a": 1}, None, True], ids=repr)
+def test_whatever_a_template_holds_a_pass_answers(name, junk):
+    """The definitions let any pod template in: it is refused by name, or the API server refuses it."""
+    kind, _ = KINDS[name]
+    fields = ("volumes", "initContainers", "dnsConfig", "serviceAccountName", "hostNetwork")
+    of_container = ("volumeMounts", "command", "args", "resources", "env", "name")
+    for role in ("Launcher", "Worker"):
+        for field in (*fields, *of_container, "searches"):
+            job = of_kind(kind, {"Launcher": 1, "Worker": 1})
+            spec = job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]
+            if field == "searches":
+                spec["dnsConfig"] = {"searches": junk}
+            else:
+                (spec if field in fields else spec["containers"][0])[field] = junk
+            step = kind.reconcile(job, [], frozenset(), NOW)
+            for replica in step.wanted:
+                kind.pod(job, replica)
+            assert step.wanted or step.notices
