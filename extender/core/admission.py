@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from msgspec import ValidationError, convert, json
 from msgspec.structs import replace
@@ -189,7 +190,7 @@ def _form(body: Manifest, job: str) -> str:
     return hashlib.blake2b(form, digest_size=16).hexdigest()
 
 
-def _of_any_job(volume: Manifest, job: str) -> Manifest:
+def _of_any_job(volume: Any, job: str) -> Any:
     """A volume without the name of what the job itself owns (a claim's decides where a pod fits)."""
     if not isinstance(volume, dict):  # the API server is the one to say so
         return volume
