@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender import cli
 from extender.core.errors import InvalidObject
 from extender.jobs import KINDS as ALL
 from extender.jobs import advice
@@ -124,6 +125,30 @@ def test_nothing_is_said_of_the_examples(path):
             ):
                 whole = merged({"metadata": {"uid": "u"}}, document)
                 assert advise(training.subject(kind, whole)) == ()
+
+
+#: The manifests that users apply, where this checkout has them beside it.
+SHARED = ROOT.parent / "shared" / "manifests"
+#: By the number of the file; in the others nothing is wrong that advice is about.
+OF_SHARED = {
+    "03": {"NodeRank", "NoRendezvous"},
+    "04": {"SharedMemory", "ClaimReadOnly"},
+    "05": {"SharedMemory"},
+    "06": {"ServersStay", "AllGPUsVisible"},
+    "13": {"RendezvousBackend", "ElasticRestarts", "ElasticMinimum", "Checkpoints"},
+    "17": {"NoSuchLabel"},
+}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the users' manifests are not here")
+def test_what_is_wrong_in_users_manifests(capsys):
+    cli.main(["check", "--json", str(SHARED)])
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    found: dict[str, set[str]] = {}
+    for each in problems:
+        if each["advice"]:
+            found.setdefault(Path(each["file"]).name[:2], set()).add(each["advice"])
+    assert found == OF_SHARED
 
 
 JUNK = st.recursive(
