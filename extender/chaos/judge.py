@@ -18,6 +18,7 @@ from extender.chaos.clock import later
 from extender.chaos.endings import Endings
 from extender.chaos.network import Link, Shown
 from extender.chaos.past import Past
+from extender.chaos.pauses import Pauses
 from extender.core import api
 from extender.core.api import Resource
 from extender.core.objects import Manifest
@@ -93,6 +94,7 @@ class Judge:
         self._clock = clock
         self._lives: dict[Link, Life] = {}
         self._endings = Endings(self.violated, self._leads_since)
+        self.pauses = Pauses(clock)
 
     def violated(self, invariant: str, message: str) -> None:
         self.violations.append(Violation(self.step, invariant, message, self._clock()))
@@ -262,6 +264,7 @@ class Judge:
             self._lease(change, life)
         elif change.resource == api.PYTORCH_JOBS:
             self._endings.job(change)
+            self.pauses.job(change)
         elif change.resource == api.PODS:
             sent = life.sent.get(id(request)) if life is not None else None
             self._pod(change, life, sent[1] if sent is not None else None)

@@ -156,7 +156,9 @@ class _Run:
             if self._over():
                 return
             judge = plant.judge
-            found = Settled(plant.store, NAMESPACE, judge.whole, judge.bound).problems()
+            found = Settled(
+                plant.store, NAMESPACE, judge.whole, judge.bound, judge.pauses.rests
+            ).problems()
             good = 0 if found else good + 1
         if good < LOOKS:
             for invariant, message in found:

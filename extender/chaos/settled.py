@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from extender.chaos import claims
 from extender.chaos.claims import Group
@@ -22,12 +22,20 @@ _NATIVE = "PodGroupInitiallyScheduled"
 class Settled:
     """One look at the store.
 
-    ``whole``: uids of records that were whole at some time; ``bound``: of pods that Muster bound.
+    ``whole``: uids of records that were whole at some time; ``bound``: of pods that Muster bound;
+    ``rests``: whether a job's gang need not be there yet.
     """
 
-    def __init__(self, store: Store, namespace: str, whole: set[str], bound: set[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        namespace: str,
+        whole: set[str],
+        bound: set[str],
+        rests: Callable[[Manifest], bool],
+    ) -> None:
         self._store, self._namespace = store, namespace
-        self._whole, self._bound = whole, bound
+        self._whole, self._bound, self._rests = whole, bound, rests
         self._pods = store.list(api.PODS, namespace)
         self._usage = Usage()
         for node in store.list(api.NODES):
@@ -95,6 +103,8 @@ class Settled:
         """Pods that a job wants and that do not exist."""
         job = self._job_of(record) if resource == VOLCANO_GROUPS else None
         if job is None or claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
+            return []
+        if self._rests(job):
             return []
         names = {pod["metadata"]["name"] for pod in members}
         return [

@@ -14,7 +14,7 @@ from extender.core.creating import dress
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Gang, Member, Slot
-from extender.core.identity import REPLICA_INDEX_LABEL, GroupKey
+from extender.core.identity import GANG_RESTART, REPLICA_INDEX_LABEL, GroupKey
 from extender.core.ingest import PLAN_ANNOTATION
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
@@ -185,7 +185,8 @@ def _form(body: Manifest, job: str) -> str:
         for part in ("labels", "annotations")
     )
     labels.pop(REPLICA_INDEX_LABEL, None)
-    annotations.pop(PLAN_ANNOTATION, None)
+    for mark in (PLAN_ANNOTATION, GANG_RESTART):
+        annotations.pop(mark, None)
     form = json.encode([spec, labels, annotations], order="deterministic")
     return hashlib.blake2b(form, digest_size=16).hexdigest()
 

@@ -8,7 +8,7 @@ A plugin implements any subset of the protocols below beside :class:`Plugin`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
@@ -124,6 +124,25 @@ class Victims(Protocol):
         """True per victim that may be evicted. Shape: (len(victims),)."""
 
 
+class Failure(Struct, frozen=True):
+    """A member of a gang failed on this node, at this time (epoch seconds)."""
+
+    node: str
+    at: float
+
+
+class NodeNews(Struct, frozen=True):
+    """What is the matter with nodes, in words that go on "node n, which …"; most have nothing."""
+
+    #: Nodes whose pods do not run any more, whatever the API says of them.
+    lost: Mapping[str, str] = {}
+    #: Nodes that will be gone soon, and say so.
+    leaving: Mapping[str, str] = {}
+
+
+NO_NEWS: Final = NodeNews()
+
+
 class Replica(Struct, frozen=True, order=True):
     """One pod that a job wants: its replica type in lower case, and index."""
 
@@ -180,6 +199,8 @@ class JobStep(Struct, frozen=True):
     keep_ends: bool = False
     #: The HorizontalPodAutoscaler that the job should have: empty for none; None leaves it as it is.
     autoscaler: Manifest | None = None
+    #: Where and when members of the job's gang have failed: it is placed elsewhere, if it can be.
+    failures: tuple[Failure, ...] = ()
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 
@@ -201,6 +222,7 @@ class JobKind(Protocol):
         services: frozenset[str],
         now: float,
         ends: Sequence[Pod] = (),
+        nodes: NodeNews = NO_NEWS,
     ) -> JobStep:
         """Compare the job with its pods and services (those it owns). Never raises for bad input:
         an invalid job gets its condition and a notice instead. ``ends`` are pods, gone or not, as

@@ -19,7 +19,7 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 from extender.core.api import Resource
-from extender.core.framework import GroupFacts, Replica
+from extender.core.framework import Failure, GroupFacts, Replica
 from extender.core.identity import GroupKey, Membership
 from extender.core.objects import Condition, OwnerRef
 from extender.core.reasons import Refusal
@@ -151,6 +151,8 @@ class Gang:
     claim: Membership | None = None
     #: The owning job's (resource, namespace, name), when Muster runs it.
     job: tuple[Resource, str, str] | None = None
+    #: Where and when members have failed, as its job says.
+    failures: tuple[Failure, ...] = ()
 
     stage: Stage = Stage.WAITING
     attempt: int = 0

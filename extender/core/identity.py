@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.api import (
+    MUSTER_GROUP,
+    NATIVE_GROUPS,
+    SIGS_GROUPS,
+    VOLCANO_GROUPS,
+    Resource,
+)
 from extender.core.objects import Pod
 from extender.core.reasons import Code, Refusal, refuse
 
@@ -24,6 +30,9 @@ TASK_ANNOTATION = "volcano.sh/task-spec"
 #: Roles of Kubeflow pods that came from elsewhere.
 REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
+#: On a job: how often its gang was started again, and why (extender/jobs/restarts.py). On a pod: the
+#: number of the restart that it was made in.
+GANG_RESTART = f"{MUSTER_GROUP}/gang-restart"
 
 
 class GroupKey(Struct, frozen=True, order=True, cache_hash=True):

@@ -113,7 +113,8 @@ def reconcile(s: State, job: Job, now: float) -> None:
     coming = (name for verb, name in job.in_flight if verb == "service")
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
-    step = kind.reconcile(job.raw, pods, services, now, ends)
+    step = kind.reconcile(job.raw, pods, services, now, ends, s.health.news)
+    s.health.note(step.failures, job.uid)
     step = job.step = advising.show(s, job, kind, step, now)
     if step.annotations is None and not step.keep_ends:
         job.ends.clear()
@@ -142,6 +143,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
         jobwrites.group(s, job, key, step.group)
         gang = s.gang(key)
         gang.job = _key(job)
+        gang.failures = step.failures
     if gang is not None:
         _gather(s, job, gang, step, step.wanted if complete else (), now)
 

@@ -261,6 +261,20 @@ class ContainerState(ApiStruct):
     terminated: Terminated | None = None
 
 
+class ResourceHealth(ApiStruct):
+    """core/v1 ResourceHealth: of one device. Healthy, Unhealthy or Unknown."""
+
+    resource_id: str = field(default="", name="resourceID")
+    health: str = ""
+
+
+class ResourceStatus(ApiStruct):
+    """core/v1 ResourceStatus: the devices of one resource that a container was given."""
+
+    name: str = ""
+    resources: tuple[ResourceHealth, ...] = ()
+
+
 class ContainerStatus(ApiStruct):
     """core/v1 ContainerStatus."""
 
@@ -270,6 +284,8 @@ class ContainerStatus(ApiStruct):
     last_state: ContainerState = ContainerState()
     resources: ResourceRequirements | None = None
     allocated_resources: Resources = {}
+    #: Told by kubelets with the gate ResourceHealthStatus (KEP-4680).
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
 
 
 class PodStatus(ApiStruct):

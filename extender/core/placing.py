@@ -231,7 +231,8 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
     """Plan the gang on the view; on success reserve, and start writing or releasing."""
     if (refusal := _min_resources(view, gang)) is not None:
         return refusal
-    chosen = _with_pins(s, view, gang, ask)
+    away = _away(s, view, gang, ask, now)
+    chosen = away or _with_pins(s, view, gang, ask)
     if isinstance(chosen, Refusal) and any(m.pinned or m.hint for m in ask.loose):
         chosen = _search(s, view, gang, ask.loose, ask.required)
     if isinstance(chosen, Refusal):
@@ -246,6 +247,22 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
     s.count("plans")
     releasing.begin(s, gang, now)
     return None
+
+
+def _away(
+    s: State, view: Snapshot, gang: Gang, ask: Ask, now: float
+) -> list[tuple[Slot, int]] | None:
+    """A place without the nodes on which this gang, or several others, have failed. They are left
+    out only where the gang fits without them: a node that may be bad is better than none.
+    """
+    avoided = s.health.avoided(gang.failures, now)
+    rows = [row for node in avoided if (row := s.cluster.row_of(node)) is not None]
+    if not rows:
+        return None
+    others = np.ones(view.rows, np.bool_)
+    others[rows] = False
+    found = _with_pins(s, view.within(others), gang, ask)
+    return None if isinstance(found, Refusal) else found
 
 
 def _by_shape(chosen: list[tuple[Slot, int]]) -> dict[PodShape, list[tuple[Slot, int]]]:

@@ -22,6 +22,7 @@ from extender.core.events import Done
 from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang, Slot
+from extender.core.health import Avoid, Health
 from extender.core.identity import GroupKey
 from extender.core.line import Line
 from extender.core.objects import Manifest, OwnerRef, Pod, PodSpec
@@ -66,6 +67,7 @@ class Rules(Struct, frozen=True):
     retry_seconds_max: float = 30.0
     #: Levels of the network, widest first.
     levels: tuple[Level, ...] = ()
+    avoid: Avoid = Avoid()
 
 
 @dataclass(slots=True)
@@ -160,6 +162,7 @@ class State:
         self.kinds = dict(kinds)
         self.cluster = Cluster(rules.levels)
         self.evidence = Evidence(rules.evidence_seconds_first, rules.evidence_seconds)
+        self.health = Health(rules.avoid)
         self.gangs: dict[GroupKey, Gang] = {}
         #: (namespace, pod name) → its gang and slot.
         self.slots: dict[tuple[str, str], tuple[Gang, Slot]] = {}

@@ -6,7 +6,7 @@ not know, and pods that are deleted take their counts with them (kubeflow/traine
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -85,17 +85,22 @@ class History(Struct, frozen=True):
         }
         return msgspec.json.encode(written).decode() if written else ""
 
-    def after(self, pods: Iterable[tuple[Replica, Pod]]) -> History:
-        """With what these pods show. Restart counts never fall."""
+    def after(
+        self, pods: Sequence[tuple[Replica, Pod]], stopped: Iterable[tuple[Replica, Pod]] = ()
+    ) -> History:
+        """With what these pods show. Restart counts never fall; what happens to pods that were
+        ``stopped`` with their gang is no restart of their own.
+        """
         finished = set(self.finished)
         restarts = dict(self.restarts)
         for replica, pod in pods:
             key = (replica.role, replica.index)
-            if pod.status.phase == "Succeeded" and not pod.metadata.deletion_timestamp:
-                finished.add(key)
             count = max(restarts.get(key, 0), restarts_of(pod))
             if count:
                 restarts[key] = count
+        for replica, pod in (*pods, *stopped):
+            if pod.status.phase == "Succeeded" and not pod.metadata.deletion_timestamp:
+                finished.add((replica.role, replica.index))
         return History(frozenset(finished), restarts)
 
 

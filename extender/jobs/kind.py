@@ -87,6 +87,10 @@ class Kind(ABC):
         """Whether the job goes on without the broken replicas of a role."""
         return False
 
+    def static(self, job: TrainingJob) -> bool:
+        """Whether its processes cannot go on without one of them, nor take one in again."""
+        return True
+
     def _voices(self, job: TrainingJob) -> tuple[Role, ...]:
         """The head; without one the workers; a job without workers is all that it has."""
         voice = self.head(job) or job.role("worker")

@@ -7,7 +7,8 @@ true in one pass the first counts: success, a failure for good, too many restart
 Source: kubeflow/trainer v1.9.4, pkg/controller.v1/common/job.go. Differences, each on account of
 what its users report: restarts are counted across pods, and the deadline has a timer; the clock
 of activeDeadlineSeconds starts with the first bound pod, not while a gang waits for its turn; a
-pod that is being deleted is not judged.
+pod that is being deleted is not judged. A static gang is started again as a whole, see
+:mod:`extender.jobs.restarts`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from collections.abc import Mapping, Sequence
 from extender.core import times
 from extender.core.advice import Advice
 from extender.core.errors import InvalidObject
-from extender.core.framework import JobStep, Replica
+from extender.core.framework import NO_NEWS, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
-from extender.jobs import cleanup, conditions, fields
+from extender.jobs import cleanup, conditions, fields, remarks, restarts, together
 from extender.jobs import pods as objects
 from extender.jobs.advice import advise, training
 from extender.jobs.conditions import Conditions
 from extender.jobs.history import HISTORY
 from extender.jobs.kind import Kind
 from extender.jobs.model import TrainingJob
+from extender.jobs.restarts import Restarts
 from extender.jobs.rollcall import RollCall, Tally, call, owned
+from extender.jobs.together import Stand
 
 Notices = tuple[tuple[str, str, str], ...]
 
@@ -41,12 +44,14 @@ class TrainingKind(Kind):
         services: frozenset[str],
         now: float,
         ends: Sequence[Pod] = (),
+        nodes: NodeNews = NO_NEWS,
     ) -> JobStep:
         """One pass over ``job``, the object as the API server holds it.
 
         ``pods`` are those that the job owns and any other in the namespace that has the name of
         one of its replicas; ``services`` names those that it owns; ``now`` is in epoch seconds;
-        ``ends`` are pods as they ended or restarted, which count when they are gone, too.
+        ``ends`` are pods as they ended or restarted, which count when they are gone, too;
+        ``nodes`` are those that something is the matter with.
         """
         managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or self.managed_by
         if managed_by != self.managed_by or job["metadata"].get("deletionTimestamp"):
@@ -61,14 +66,25 @@ class TrainingKind(Kind):
         )
         try:
             parsed = self.valid(job)
-            roll = call(parsed, pods, self.facts.container, ends)
+            record = Restarts.read(parsed.annotations)
+            gang = self._together(parsed)
+            roll = call(parsed, pods, self.facts.container, ends, record.number if gang else 0)
         except InvalidObject as problem:
             return self._invalid(job, created, problem, now)
-        notices = _remarks(parsed) if not before else ()
+        notices = remarks.of_spec(parsed) if not before else ()
         valid = conditions.drop(created, conditions.INVALID)
         if parsed.policy.suspend:
             return self._suspended(job, parsed, roll, valid, services, now)
-        return self._alive(job, parsed, roll, valid, services, notices, now)
+        aside = [type_.lower() for type_ in self.facts.aside]
+        stand = Stand(record, again=roll.again)
+        if gang:
+            stand = together.stand(job, parsed, record, roll, nodes, aside, now)
+        return self._alive(job, parsed, roll, stand, valid, services, notices, now)
+
+    def _together(self, job: TrainingJob) -> bool:
+        """Whether the end of one replica ends them all. Raises InvalidObject for a wrong wish."""
+        said = restarts.unit(job.annotations)
+        return said == restarts.GANG if said else job.total > 1 and self.static(job)
 
     def advice(self, job: Manifest) -> tuple[Advice, ...]:
         """Of a job that is valid and this controller's."""
@@ -129,6 +145,7 @@ class TrainingKind(Kind):
         job: Manifest,
         parsed: TrainingJob,
         roll: RollCall,
+        stand: Stand,
         before: Conditions,
         services: frozenset[str],
         notices: Notices,
@@ -146,7 +163,12 @@ class TrainingKind(Kind):
         limit = parsed.policy.deadline
         due = start + limit if start is not None and limit is not None else None
 
-        outcome = self._outcome(parsed, roll, overdue=due is not None and now >= due)
+        outcome = self._outcome(parsed, roll, stand, overdue=due is not None and now >= due)
+        if stand.cause and not outcome:
+            return JobStep(
+                annotations=together.restarted(parsed, roll, stand, stand.cause, now),
+                keep_ends=True,
+            )
         if outcome:
             ended, message = outcome
             reason = self.cause(parsed, roll, ended)
@@ -154,7 +176,7 @@ class TrainingKind(Kind):
             level = "Normal" if ended == conditions.SUCCEEDED else "Warning"
             notices += ((level, reason, message),)
         else:
-            after, news = self._progress(parsed, roll, after, now)
+            after, news = self._progress(parsed, roll, stand, after, now)
             notices += news
         tallies = roll.tallies
         if conditions.holds(after, conditions.SUCCEEDED):
@@ -175,16 +197,18 @@ class TrainingKind(Kind):
             return JobStep(status=written, notices=notices, keep_ends=True)
         names = {replica.pod_name for replica in parsed.replicas()}
         missing = self._services(roll, services)
+        unwanted = (*(pod for _, pod in stand.again), *stand.stopping, *roll.surplus)
         return JobStep(
-            wanted=roll.missing,
+            wanted=() if stand.hold else roll.missing,
+            failures=stand.record.failures,
             group=objects.group(parsed, roll.gone, self.head(parsed)),
             services=tuple(each for each in missing if self.dialled(parsed, each)),
             spare_services=tuple(each for each in missing if not self.dialled(parsed, each)),
-            delete_pods=cleanup.deletions((*(pod for _, pod in roll.again), *roll.surplus)),
+            delete_pods=cleanup.deletions(unwanted),
             delete_services=tuple(sorted(services - names)),
             status=written,
-            notices=notices + _strangers(parsed, roll),
-            wake_at=due,
+            notices=notices + remarks.of_strangers(parsed, roll),
+            wake_at=min((at for at in (due, stand.wake_at) if at is not None), default=None),
             annotations=_remembered(parsed, roll),
             autoscaler=self.autoscaler(parsed),
             children=self.children(parsed, roll),
@@ -192,7 +216,7 @@ class TrainingKind(Kind):
         )
 
     def _outcome(
-        self, job: TrainingJob, roll: RollCall, *, overdue: bool
+        self, job: TrainingJob, roll: RollCall, stand: Stand, *, overdue: bool
     ) -> tuple[str, str] | None:
         """The terminal condition that has come true, and its message."""
         kind, name = self.facts.kind, job.name
@@ -200,31 +224,38 @@ class TrainingKind(Kind):
             return conditions.SUCCEEDED, f"{kind} {name} is successfully completed."
         for role in job.roles:
             tally = roll.tallies[role.name]
-            if tally.broken and not self.tolerates(job, role, tally):
+            if tally.broken and not stand.excused and not self.tolerates(job, role, tally):
                 count = f"{tally.broken} {role.type} replica(s) failed."
                 return conditions.FAILED, f"{kind} {name} is failed because {count}"
         limit = job.policy.backoff_limit
-        restarts = sum(
-            count
-            for (role_name, _), count in roll.history.restarts.items()
-            if (found := job.role(role_name)) and found.restart_policy != "Never"
-        )
-        if limit is not None and restarts > limit:
+        if limit is not None and _spent(job, roll, stand) > limit:
             why = "it has reached the specified backoff limit"
-            return conditions.FAILED, f"{kind} {name} has failed because {why}"
+            last = f": {stand.cause.message}" if stand.cause else ""
+            return conditions.FAILED, f"{kind} {name} has failed because {why}{last}"
         if overdue:
             why = "it was active longer than specified deadline"
             return conditions.FAILED, f"{kind} {name} has failed because {why}"
         return None
 
     def _progress(
-        self, job: TrainingJob, roll: RollCall, before: Conditions, now: float
+        self, job: TrainingJob, roll: RollCall, stand: Stand, before: Conditions, now: float
     ) -> tuple[Conditions, Notices]:
         """Running or Restarting. A job restarts until every replica that is to run runs."""
         kind, name = self.facts.kind, job.name
         after = before
+        if stand.restarting:
+            record, reason = stand.record, f"{kind}Restarting"
+            message = (
+                f"{kind} {name} is restarting because {record.message}; all of it starts again"
+                f" (restart {record.number}) from {times.rfc3339(record.not_before)} on."
+            )
+            known = conditions.find(after, conditions.RESTARTING)
+            if known and known.get("message") != message:
+                after = conditions.drop(after, conditions.RESTARTING)
+            after = conditions.put(after, conditions.RESTARTING, True, reason, message, now)
+            return after, (("Warning", reason, message),) if after is not before else ()
         for role in job.roles:
-            if again := sum(replica.role == role.name for replica, _ in roll.again):
+            if again := sum(replica.role == role.name for replica, _ in stand.again):
                 count = f"{again} {role.type} replica(s) failed."
                 message = f"{kind} {name} is restarting because {count}"
                 reason = f"{kind}Restarting"
@@ -269,39 +300,20 @@ def _status(job: Manifest, wanted: Manifest, now: float) -> Manifest | None:
     return {**wanted, "lastReconcileTime": times.rfc3339(now)}
 
 
+def _spent(job: TrainingJob, roll: RollCall, stand: Stand) -> int:
+    """Restarts that use up backoffLimit: each of the gang counts once, as does each of a replica
+    alone. One that is about to be made is among them.
+    """
+    history = roll.history.restarts if stand.cause is None else roll.before.restarts
+    alone = sum(
+        count
+        for (role_name, _), count in history.items()
+        if (found := job.role(role_name)) and found.restart_policy != "Never"
+    )
+    about = stand.cause is not None and stand.cause.counts
+    return alone + stand.record.counted + about
+
+
 def _remembered(job: TrainingJob, roll: RollCall) -> dict[str, str] | None:
     text = roll.history.write()
     return None if text == job.annotations.get(HISTORY, "") else {HISTORY: text}
-
-
-def _remarks(job: TrainingJob) -> Notices:
-    """What is accepted but not as written; said once, when the job is first seen."""
-    remarks: list[tuple[str, str, str]] = []
-    if job.spec.get("cleanPodPolicy"):
-        inner = fields.dig(job.spec, "runPolicy", "cleanPodPolicy")
-        used = "spec.runPolicy.cleanPodPolicy counts" if inner else "it is used all the same"
-        message = f"spec.cleanPodPolicy belongs under spec.runPolicy; {used}"
-        remarks.append(("Warning", "MisplacedField", message))
-    for role in job.roles:
-        own = role.template["spec"].get("restartPolicy")
-        if own and own != role.restart_policy:
-            message = (
-                f"restartPolicy {own} in the pod template of {role.type} is overwritten by the"
-                f" replica spec's ({role.restart_policy})"
-            )
-            remarks.append(("Warning", "SettedPodTemplateRestartPolicy", message))
-    return tuple(remarks)
-
-
-def _strangers(job: TrainingJob, roll: RollCall) -> Notices:
-    """Pods in the way that nobody is about to remove (those of an earlier job of this name are)."""
-    return tuple(
-        (
-            "Warning",
-            "PodNameTaken",
-            f"pod {pod.metadata.name} does not belong to this job; its replica waits for the name",
-        )
-        for pod in roll.blocked
-        if not pod.metadata.deletion_timestamp
-        and not any(ref.kind == job.kind for ref in pod.metadata.owner_references)
-    )

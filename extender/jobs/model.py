@@ -114,6 +114,8 @@ class KindFacts(Struct, frozen=True):
     operator: str
     #: Of ``roles``, those that speak for the whole job where it has one.
     heads: tuple[str, ...] = ("Master",)
+    #: Of ``roles``, those that the others do not wait for: their ends restart nobody else.
+    aside: tuple[str, ...] = ()
     #: Whether worker 0 carries the label job-role: master where there is no head.
     worker_leads: bool = True
     #: Whether every container gets the environment, not only the default one.

@@ -13,7 +13,7 @@ from typing import Final
 
 from extender.core.api import CONFIG_MAPS
 from extender.core.errors import InvalidObject
-from extender.core.framework import Child, JobStep, Replica
+from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import conditions, fields
 from extender.jobs import pods as objects
@@ -44,9 +44,16 @@ class MPIKind(TrainingKind):
         services: frozenset[str],
         now: float,
         ends: Sequence[Pod] = (),
+        nodes: NodeNews = NO_NEWS,
     ) -> JobStep:
         """As for all kinds, but that no Service is a replica's: one that exists is left alone."""
-        return super().reconcile(job, pods, frozenset(), now, ends)
+        return super().reconcile(job, pods, frozenset(), now, ends, nodes)
+
+    def static(self, job: TrainingJob) -> bool:
+        """No: workers only wait for the launcher, which starts the processes, and which fails, and
+        is started again, when one of them does.
+        """
+        return False
 
     def check(self, job: TrainingJob) -> None:
         """Exactly one launcher, and a whole number of slots."""

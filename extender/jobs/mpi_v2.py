@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.core.api import CONFIG_MAPS, MPI_JOBS, SECRETS, SERVICES
 from extender.core.errors import InvalidObject
-from extender.core.framework import Child, JobStep, Replica
+from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import conditions, fields, mpi
 from extender.jobs.model import KindFacts, TrainingJob
@@ -67,9 +67,10 @@ class MPIJob(mpi.MPIKind):
         services: frozenset[str],
         now: float,
         ends: Sequence[Pod] = (),
+        nodes: NodeNews = NO_NEWS,
     ) -> JobStep:
         """As for both versions; a launcher that waits for its workers is not who they wait for."""
-        step = super().reconcile(job, pods, services, now, ends)
+        step = super().reconcile(job, pods, services, now, ends, nodes)
         if step.group is None or not _waits(parsed := self._read(job)):
             return step
         spec = {k: v for k, v in step.group["spec"].items() if k != "minTaskMember"}

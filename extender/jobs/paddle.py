@@ -34,6 +34,10 @@ class PaddleJob(TrainingKind):
     def check(self, job: TrainingJob) -> None:
         """There is nothing that only this kind forbids."""
 
+    def static(self, job: TrainingJob) -> bool:
+        """Where workers train collectively; parameter servers take a trainer in again."""
+        return job.role("master") is None
+
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """What ``python -m paddle.distributed.launch`` reads."""
         master = job.role("master")

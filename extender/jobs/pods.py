@@ -17,6 +17,7 @@ from extender.core.framework import Replica
 from extender.core.objects import Labels, Manifest
 from extender.jobs.history import RESTARTS, History
 from extender.jobs.model import KindFacts, Role, TrainingJob
+from extender.jobs.restarts import RECORD, Restarts
 
 LABEL: Final = "training.kubeflow.org/"
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
@@ -75,6 +76,7 @@ def pod(
         if main:
             _ensure_port(container, facts)
     restarts = History.read(job.annotations).restarts.get((replica.role, replica.index), 0)
+    number = Restarts.read(job.annotations).number
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -92,6 +94,7 @@ def pod(
                 GROUP_NAME: job.name,
                 TASK_SPEC: role.name,
                 **({RESTARTS: str(restarts)} if restarts else {}),
+                **({RECORD: str(number)} if number else {}),
             },
             "ownerReferences": owner(job),
         },

@@ -52,6 +52,10 @@ class PyTorchJob(TrainingKind):
         if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, str | int)):
             raise InvalidObject("spec.nprocPerNode", nproc, "a number, auto, cpu or gpu")
 
+    def static(self, job: TrainingJob) -> bool:
+        """Unless it is elastic: torchrun's rendezvous takes in who comes back."""
+        return not job.spec.get("elasticPolicy")
+
     def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """The master decides; without one all workers, of an elastic job any worker."""
         if job.spec.get("elasticPolicy") and not job.role("master"):

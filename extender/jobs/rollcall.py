@@ -11,6 +11,7 @@ from extender.core.framework import Replica
 from extender.core.objects import Pod
 from extender.jobs.history import History
 from extender.jobs.model import Role, TrainingJob
+from extender.jobs.restarts import number_of
 
 #: First exit code that ExitCode retries: a signal ended the process (128 + its number).
 RETRYABLE: Final = 128
@@ -35,10 +36,18 @@ class RollCall(Struct, frozen=True):
     #: By role, in lower case.
     tallies: dict[str, Tally]
     history: History
+    #: As the job says it now.
+    before: History
     #: Replicas with a pod of this job, in order.
     present: tuple[tuple[Replica, Pod], ...]
     #: Of these, failed ones that are to be made again.
     again: tuple[tuple[Replica, Pod], ...]
+    #: Of these, pods from before the gang's last restart that have not finished: to be stopped.
+    stopped: tuple[tuple[Replica, Pod], ...]
+    #: Pods since then as they ended, that are gone.
+    past: tuple[tuple[Replica, Pod], ...]
+    #: Of all pods since then: those that failed for good.
+    broken: tuple[Pod, ...]
     #: Neither pod nor success.
     missing: tuple[Replica, ...]
     #: Succeeded, and the pod is gone.
@@ -61,10 +70,15 @@ def owned(pods: Sequence[Pod], uid: str) -> list[Pod]:
 
 
 def call(
-    job: TrainingJob, pods: Sequence[Pod], container: str, ends: Sequence[Pod] = ()
+    job: TrainingJob,
+    pods: Sequence[Pod],
+    container: str,
+    ends: Sequence[Pod] = (),
+    restart: int = 0,
 ) -> RollCall:
     """Call the roll. ``pods`` may hold others of the same names; ``container`` is the kind's;
     ``ends`` are pods as they ended: one that is gone and was not to be made again counts still.
+    ``restart``: the number of the gang's last one. Of pods made before it, success alone counts.
 
     Raises InvalidObject if the job's history annotation cannot be read.
     """
@@ -74,13 +88,17 @@ def call(
     present = [(r, mine[r.pod_name]) for r in replicas if r.pod_name in mine]
     ended = {pod.metadata.name: pod for pod in owned(ends, job.uid)}
     past = [(r, ended[r.pod_name]) for r in replicas if r.pod_name in ended]
-    history = History.read(job.annotations).after((*past, *present))
+    fresh = [(r, p) for r, p in present if number_of(p) >= restart]
+    stale = [(r, p) for r, p in (*past, *present) if number_of(p) < restart]
+    past = [(r, p) for r, p in past if number_of(p) >= restart]
+    before = History.read(job.annotations)
+    history = before.after((*past, *fresh), stale)
     absent = [replica for replica in replicas if replica.pod_name not in mine]
     unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
     names = {replica.pod_name for replica in replicas}
     by_name = {role.name: role for role in job.roles}
-    here = _by_role(job, present)
-    gone = _by_role(job, [(r, p) for r, p in past if r.pod_name not in mine])
+    past = [(r, p) for r, p in past if r.pod_name not in mine]
+    here, gone = _by_role(job, fresh), _by_role(job, past)
     return RollCall(
         tallies={
             role.name: _tally(
@@ -93,9 +111,23 @@ def call(
             for role in job.roles
         },
         history=history,
+        before=before,
         present=tuple(present),
         again=tuple(
-            (r, p) for r, p in present if _failed(p) and _retried(by_name[r.role], p, container)
+            (r, p) for r, p in fresh if _failed(p) and _retried(by_name[r.role], p, container)
+        ),
+        stopped=tuple(
+            (r, p)
+            for r, p in present
+            if number_of(p) < restart and (r.role, r.index) not in history.finished
+        ),
+        past=tuple(past),
+        broken=tuple(
+            p
+            for r, p in (*past, *fresh)
+            if p.status.phase == "Failed"
+            and not p.metadata.deletion_timestamp
+            and not _retried(by_name[r.role], p, container)
         ),
         missing=tuple(r for r in unfinished if r.pod_name not in others),
         gone=tuple(r for r in absent if (r.role, r.index) in history.finished),

@@ -39,6 +39,7 @@ class TFJob(TrainingKind):
         operator="tfjob-controller",
         heads=("Chief", "Master"),
         env_everywhere=False,
+        aside=("Evaluator",),
     )
 
     def check(self, job: TrainingJob) -> None:
@@ -50,6 +51,10 @@ class TFJob(TrainingKind):
         policy = fields.text(job.spec, "successPolicy", "spec")
         if policy not in ("", _ALL_WORKERS):
             raise InvalidObject("spec.successPolicy", policy, f"{_ALL_WORKERS}, or nothing")
+
+    def static(self, job: TrainingJob) -> bool:
+        """Unless parameter servers keep what is trained, or workers may come and go."""
+        return job.role("ps") is None and not job.spec.get("enableDynamicWorker")
 
     def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """The chief decides; without one worker 0, or all workers where successPolicy says so."""

@@ -58,15 +58,18 @@ def gang(m: Machine, name: str, size: int, least: int = 0, *, gpus: int = 1, **s
         pod(m, f"{name}-{i}", name, gpus=gpus)
 
 
-def job(m: Machine, name: str, workers: int, *, gpus: int = 1, **spec: Any) -> None:
-    """A PyTorchJob of workers alone, whose pods Muster makes."""
+def job(
+    m: Machine, name: str, workers: int, *, gpus: int = 1, restart: str = "", **spec: Any
+) -> None:
+    """A PyTorchJob whose pods Muster makes; ``restart``: what is started again when one fails."""
     box = {"name": "pytorch", "image": "train", "resources": {"requests": {GPU: str(gpus)}}}
     role = {"replicas": workers, "template": {"spec": {"containers": [box]}}}
     roles = {"Worker": role} if workers < 2 else {"Master": {**role, "replicas": 1}}
     if workers >= 2:
         roles["Worker"] = {**role, "replicas": workers - 1}
     body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
-    meta = {"name": name, "namespace": "default"}
+    marks = {"scheduling.muster.dev/restart": restart} if restart else {}
+    meta = {"name": name, "namespace": "default", "annotations": marks}
     m.api.put(
         PYTORCH_JOBS, body | {"metadata": meta, "spec": {"pytorchReplicaSpecs": roles} | spec}
     )

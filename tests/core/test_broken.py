@@ -16,7 +16,7 @@ from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS
 from extender.core.commands import Create
 from extender.core.coordinator import Coordinator
 from extender.core.events import LeaderGained, Synced
-from extender.core.framework import JobKind, JobStep, Replica
+from extender.core.framework import NO_NEWS, JobKind, JobStep, NodeNews, Replica
 from extender.core.gang import Gang
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
@@ -252,10 +252,11 @@ class Falls:
         services: frozenset[str],
         now: float,
         ends: Sequence[Pod] = (),
+        nodes: NodeNews = NO_NEWS,
     ) -> JobStep:
         if job["metadata"]["name"] == "odd":
             raise ZeroDivisionError
-        return self._kind.reconcile(job, pods, services, now, ends)
+        return self._kind.reconcile(job, pods, services, now, ends, nodes)
 
     def advice(self, job: Raw) -> tuple[Advice, ...]:
         return self._kind.advice(job)

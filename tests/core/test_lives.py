@@ -42,7 +42,7 @@ def leader(m: Machine) -> Replica:
 def test_a_replacement_that_admission_refuses_is_asked_for_at_intervals() -> None:
     m = Machine()
     do.nodes(m, 4)
-    do.job(m, "j", 3, runPolicy=ELASTIC)
+    do.job(m, "j", 3, restart="pod", runPolicy=ELASTIC)
     m.rest(20)
     assert len(m.bound()) == 3
     counts = sent(leader(m))

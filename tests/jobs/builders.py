@@ -9,6 +9,7 @@ import msgspec
 
 from extender.core.framework import JobStep
 from extender.core.objects import Pod
+from extender.core.times import rfc3339
 from extender.jobs.jax import JAXJob
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.mpi_v1 import OldMPIJob
@@ -56,6 +57,11 @@ def job(roles: dict | None = None, name: str = "ddp", uid: str = "job-1", **spec
     }
 
 
+def alone(manifest: dict) -> dict:
+    """The job, of which a replica that fails is started again without its peers."""
+    return merged(manifest, {"metadata": {"annotations": {"scheduling.muster.dev/restart": "pod"}}})
+
+
 def of_kind(kind: TrainingKind, roles: dict[str, int], policy: str | None = None) -> dict:
     """A job named ddp of uid job-1."""
     facts = kind.facts
@@ -80,11 +86,21 @@ def pod(
     exit_code: int | None = None,
     restarts: int = 0,
     inherited: int = 0,
+    of: int = 0,
+    disruption: str = "",
+    finished: float = 0,
+    why: str = "",
+    last_exit: int | None = None,
+    started: float = 0,
+    sick: str = "",
     uid: str = "",
     container: str = "pytorch",
     ready: bool = False,
     reason: str = "",
 ) -> Pod:
+    """``of``: the restart of its gang that it was made in. ``finished`` and ``started``: seconds
+    after NOW. ``why``: reason of its container's end. ``sick``: a device that it was given.
+    """
     owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
         "name": name,
@@ -92,9 +108,14 @@ def pod(
         "ownerReferences": owners if owner else [],
         "annotations": {"scheduling.muster.dev/restarts": str(inherited)} if inherited else {},
     }
+    if of:
+        metadata["annotations"]["scheduling.muster.dev/gang-restart"] = str(of)
     if deleting:
         metadata["deletionTimestamp"] = "2026-09-21T14:13:00Z"
-    state = {} if exit_code is None else {"terminated": {"exitCode": exit_code}}
+    state: dict[str, Any] = {}
+    if exit_code is not None:
+        end = {"exitCode": exit_code, "reason": why, "finishedAt": rfc3339(NOW + finished)}
+        state["terminated"] = end
     raw = {
         "metadata": metadata,
         "spec": {"nodeName": node},
@@ -105,6 +126,19 @@ def pod(
             "containerStatuses": [{"name": container, "restartCount": restarts, "state": state}],
         },
     }
+    status: dict[str, Any] = raw["status"]
+    status["startTime"] = rfc3339(NOW + started)
+    (box,) = status["containerStatuses"]
+    if last_exit is not None:
+        box["lastState"] = {"terminated": {"exitCode": last_exit}}
+    if sick:
+        device = {"resourceID": sick, "health": "Unhealthy"}
+        box["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": [device]}]
+    if disruption:
+        target = {"type": "DisruptionTarget", "status": "True", "reason": disruption}
+        status["conditions"] = [*status.get("conditions", ()), target]
+    if reason and exit_code is None:
+        status["containerStatuses"] = []
     return msgspec.convert(raw, Pod)
 
 
@@ -121,7 +155,8 @@ def merged(target: dict, patch: dict) -> dict:
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            result[key] = merged(result.get(key) or {}, value)
+            old = result.get(key)
+            result[key] = merged(old if isinstance(old, dict) else {}, value)
         else:
             result[key] = deepcopy(value)
     return result

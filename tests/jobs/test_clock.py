@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.core.times import rfc3339
-from tests.jobs.builders import KIND, NOW, job, pod, role, run, settled, state, written
+from tests.jobs.builders import KIND, NOW, alone, job, pod, role, run, settled, state, written
 
 ALL = [pod("ddp-master-0"), pod("ddp-worker-0"), pod("ddp-worker-1")]
 
@@ -75,7 +75,7 @@ def test_suspend_and_resume():
 
 
 def test_restarts_are_remembered_when_their_pods_are_gone():
-    manifest = job({"Worker": role(2)}, runPolicy={"backoffLimit": 2})
+    manifest = alone(job({"Worker": role(2)}, runPolicy={"backoffLimit": 2}))
     other = pod("ddp-worker-0")
     for count in range(2):
         failed = pod("ddp-worker-1", "Failed", inherited=count, exit_code=1)
@@ -90,7 +90,7 @@ def test_restarts_are_remembered_when_their_pods_are_gone():
 
 
 def test_the_next_pod_of_a_replica_carries_its_restarts():
-    manifest = job({"Worker": role(2)})
+    manifest = alone(job({"Worker": role(2)}))
     failed = pod("ddp-worker-1", "Failed", restarts=2, exit_code=1)
     manifest = settled(manifest, [pod("ddp-worker-0"), failed])
     (wanted,) = run(manifest, [pod("ddp-worker-0")]).wanted
@@ -99,7 +99,7 @@ def test_the_next_pod_of_a_replica_carries_its_restarts():
 
 
 def test_a_replica_that_finished_is_never_wanted_again():
-    manifest = job({"Worker": role(3)})
+    manifest = alone(job({"Worker": role(3)}))
     pods = [pod("ddp-worker-0"), pod("ddp-worker-1", "Succeeded"), pod("ddp-worker-2")]
     manifest = settled(manifest, pods)
     step = run(manifest, [pods[0]])
@@ -112,7 +112,7 @@ def test_a_replica_that_finished_is_never_wanted_again():
 
 def test_a_job_is_restarting_until_everybody_is_back():
     failed = pod("ddp-worker-1", "Failed", exit_code=137)
-    manifest = settled(settled(job(), ALL), [*ALL[:2], failed])
+    manifest = settled(settled(alone(job()), ALL), [*ALL[:2], failed])
     assert state(manifest) == {"Created": "True", "Restarting": "True"}
     waiting = settled(manifest, [*ALL[:2], pod("ddp-worker-1", "Pending", inherited=1)])
     assert state(waiting) == {"Created": "True", "Restarting": "True"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs.builders import KIND, NOW, job, pod, role, settled
+from tests.jobs.builders import KIND, NOW, alone, job, pod, role, settled
 
 
 def worker(policy: str) -> dict:
-    return settled(job({"Worker": role(2, policy)}))
+    return settled(alone(job({"Worker": role(2, policy)})))
 
 
 def conditions(step) -> set[str]:
