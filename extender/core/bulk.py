@@ -111,6 +111,8 @@ class Way(Struct, frozen=True, eq=False):
     reach: BoolArray | None = None
     domains: Domains = Domains()
     manner: Manner = Manner()
+    #: (rows,) of the resource in this column no more than so much on each row.
+    quota: tuple[int, Int64s] | None = None
     #: No long search: another way is tried next.
     quick: bool = False
 
@@ -132,6 +134,9 @@ class _Trial:
         self.area = way.area
         self.talk = any(kind.devices for kind in case.kinds)
         self.free = case.free.copy()
+        if way.quota is not None:
+            column, most = way.quota
+            self.free[:, column] = np.minimum(self.free[:, column], most)
         self.preference = case.preference.again(case.preference.near)
         self.rows: list[list[int]] = [[] for _ in case.kinds]
 
@@ -174,7 +179,7 @@ class _Trial:
     def _order(self, index: int, allowed: BoolArray) -> Order:
         """``allowed`` rows in the order for a kind; before anything is placed it is sorted once."""
         kind = self.case.kinds[index]
-        if any(self.rows):
+        if any(self.rows) or self.way.quota is not None:
             return self._sorted(kind, allowed)
         whole = self.case.orders.get(index)
         if whole is None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from extender.core.bulk import Attempt, Role, Way
 from extender.core.framework import BoolArray
 from extender.core.topology.domains import HOST, UNKNOWN, Domains, Level, divided
+from extender.core.topology.fairest import MOST_ROWS, fairest
 from extender.core.topology.limits import Limit
 from extender.core.topology.spread import (
     FAIREST,
@@ -70,6 +71,8 @@ class Ask(Struct):
     names: Int64s
     #: Ways of dividing that are tried; one where ``solve`` is slow and goes its own way.
     manners: tuple[Manner, ...] = EVERY
+    #: Of several kinds of members, the resource that all devices are of; -1: there are several.
+    column: int = -1
 
 
 def ask_of(
@@ -104,7 +107,8 @@ def ask_of(
         columns[int(request[columns].argmax())] for request in requests if any(request[columns])
     }
     room = np.sum([free[:, column] for column in main] or [n for n, _ in needs], axis=0)
-    return Ask(roles, solve, devices, room, 1, needs, names, MANNERS)
+    column = next(iter(main)) if len(main) == 1 else -1
+    return Ask(roles, solve, devices, room, 1, needs, names, MANNERS, column)
 
 
 def _once(view: Snapshot, shape: PodShape, rows: BoolArray) -> bool:
@@ -201,7 +205,31 @@ def _best(
                 best, most = attempt, value
             if value >= area.ports:
                 break
+        rows = inside(hosts, area, len(known))
+        for quota in _quotas(ask, domains, rows, wants) if most < area.ports else ():
+            way = Way(quota[1] > 0, reach, domains, quota=quota, quick=True)
+            attempt = _complete(ask, way, wants)
+            if attempt is not None and (value := ports(domains, _devices(ask, attempt))) > most:
+                best, most = attempt, value
     return best
+
+
+def _quotas(
+    ask: Ask, domains: Domains, rows: BoolArray, wants: list[int]
+) -> Iterator[tuple[int, Int64s]]:
+    """For members of several kinds: how many devices of each row let the slowest part send the most,
+    in portions of one kind's, the largest first. Whether members can be dealt so is to be seen.
+    """
+    at = np.flatnonzero(rows & (ask.room > 0))
+    if ask.column < 0 or len(at) > MOST_ROWS:
+        return
+    total = _wanted(ask.devices, wants)
+    for unit in sorted(set(ask.devices) - {0}, reverse=True):
+        found = fairest(domains, at, ask.room // unit, -(-total // unit))
+        if found is not None:
+            quota = np.zeros(len(rows), np.int64)
+            quota[found[0]] = found[1] * unit
+            yield ask.column, quota
 
 
 def _better(ask: Ask, domains: Domains, area: Area, rows: BoolArray, most: float) -> BoolArray:

@@ -95,6 +95,44 @@ def test_the_bandwidth_reached_is_the_most_that_any_placement_has():
     assert min(got) == pytest.approx(1.0)
 
 
+def deals(free, big: int, small: int) -> Iterator[tuple[int, ...]]:
+    """Devices by node of all ways to place members of two devices and of one."""
+    if len(free) == 1:
+        if 2 * big + small <= free[0]:
+            yield (2 * big + small,)
+        return
+    for two in range(min(big, free[0] // 2) + 1):
+        for one in range(min(small, free[0] - 2 * two) + 1):
+            for rest in deals(free[1:], big - two, small - one):
+                yield (2 * two + one, *rest)
+
+
+def reached_by_two_kinds(seed: int) -> float | None:
+    nodes, ratios, _ = drawn(seed)
+    rng = random.Random(seed)
+    free = [gpus for _, _, gpus in nodes.values()][:6]
+    nodes = dict(list(nodes.items())[:6])
+    big = rng.randint(1, max(1, sum(free) // 4))
+    small = rng.randint(1, max(1, sum(free) - 2 * big))
+    best = max((gbs(nodes, ratios, counts) for counts in deals(free, big, small)), default=0.0)
+    roles = [role(big, gpus=2, name="big"), role(small, name="small")]
+    found = plan(SESSION, Snapshot(network(nodes, ratios)), roles)
+    if not best:
+        assert not isinstance(found, Placement)
+        return None
+    assert isinstance(found, Placement)
+    big_rows, small_rows = (np.bincount(rows, minlength=len(free)) for rows in found.rows)
+    counts = 2 * big_rows + small_rows
+    return gbs(nodes, ratios, counts.tolist()) / best
+
+
+def test_two_kinds_of_members_together_reach_the_most_too():
+    got = [share for share in map(reached_by_two_kinds, range(120)) if share is not None]
+    assert len(got) > 80
+    assert sum(got) / len(got) >= 0.999
+    assert min(got) >= 0.99
+
+
 def test_ports_are_what_the_model_of_bandwidth_says():
     for seed in range(200):
         nodes, ratios, _ = drawn(seed)
