@@ -68,6 +68,19 @@ def test_what_is_said_and_what_to_write(case):
         assert said(merged(case, case["fix"])) == {}
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"spec": {"nprocPerNode": "9" * 5000}},
+        {"main": {"command": ["torchrun", "--nnodes=" + "9" * 5000, "--nproc_per_node=1"]}},
+        {"main": {"command": ["torchrun", "--nnodes=1:" + "9" * 5000, "--nproc_per_node=1"]}},
+    ],
+)
+def test_of_numbers_that_int_does_not_read_nothing_is_said(case):
+    one = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    assert said({**case, "main": {**one, **case.get("main", {})}}) == {}
+
+
 def test_each_code_has_its_case_and_its_line():
     files = sorted(Path(advice.__file__).parent.glob("*.py"))
     calls = [

@@ -25,12 +25,12 @@ def processes(subject: Subject) -> Iterator[Advice]:
         start = torchrun(part)
         said = start and start.value("nproc_per_node")
         value, field = said or _processes_of(subject)
-        have = gpus(part.main[1])
+        have, wanted = gpus(part.main[1]), number((value, field))
         if value == "gpu" and not have and start:
             why = "torchrun fails at once: the container has no GPU"
             yield Advice("NoGPU", field, value, why, "the number of processes")
-        elif value.isdecimal() and have and int(value) != have:
-            yield _uneven(int(value), have, field)
+        elif wanted is not None and have and wanted != have:
+            yield _uneven(wanted, have, field)
         elif value in ("", "auto") and not have and start:
             why = (
                 "without a GPU torchrun starts a process for each CPU of the node, however many the"
@@ -65,10 +65,10 @@ def nodes(subject: Subject) -> Iterator[Advice]:
         if not said:
             continue
         value, field = said
-        bounds = value.split(":")
-        if not all(each.isdecimal() for each in bounds) or len(bounds) > 2:
+        bounds = [number((each, field)) for each in value.split(":")]
+        least, most = bounds[0], bounds[-1]
+        if least is None or most is None or len(bounds) > 2:
             continue
-        least, most = int(bounds[0]), int(bounds[-1])
         if total < least:
             why = f"there are {total} replicas: they wait for others until they give up"
         elif total > most:
