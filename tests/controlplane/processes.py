@@ -15,6 +15,7 @@ import aiohttp
 import yaml
 
 from extender.core.objects import Manifest
+from extender.http.app import stop_accepting
 from extender.sim.daemon import free_port
 from extender.sim.realplane import RealPlane
 from tests.controlplane import rights
@@ -129,22 +130,39 @@ async def replicas(
 async def service(made: list[Replica], port: int) -> AsyncIterator[None]:
     """What a Service that selects the leader does: connections go to the replica that leads."""
 
+    carrying: set[asyncio.Task[Any]] = set()
+
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             while data := await reader.read(1 << 16):
                 writer.write(data)
                 await writer.drain()
-        writer.close()
+        finally:
+            writer.close()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        states = await asyncio.gather(*(each.state() for each in made))
-        leaders = [r for r, state in zip(made, states, strict=True) if state.get("leading")]
-        if not leaders:
+        task = asyncio.current_task()
+        assert task is not None
+        carrying.add(task)
+        try:
+            states = await asyncio.gather(*(each.state() for each in made))
+            leaders = [r for r, state in zip(made, states, strict=True) if state.get("leading")]
+            if leaders:
+                there, back = await asyncio.open_connection("127.0.0.1", leaders[0].port)
+                await asyncio.gather(pipe(reader, back), pipe(there, writer))
+        except ConnectionError:
+            pass  # one of both is gone, and the other hears of it
+        finally:
             writer.close()
-            return
-        there, back = await asyncio.open_connection("127.0.0.1", leaders[0].port)
-        await asyncio.gather(pipe(reader, back), pipe(there, writer))
+            carrying.discard(task)
 
     server = await asyncio.start_server(connected, "127.0.0.1", port)
-    async with server:
-        yield
+    try:
+        async with server:
+            yield
+            await stop_accepting(server)
+    finally:
+        ending = list(carrying)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)

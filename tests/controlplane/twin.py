@@ -21,6 +21,7 @@ from aiohttp import web
 
 from extender.core import api
 from extender.core.state import State
+from extender.http.app import Site
 from extender.kube import credentials
 from extender.kube.credentials import Credentials
 from extender.runtime import Service, running
@@ -88,7 +89,7 @@ class Relay:
             app, keepalive_timeout=180, access_log=None, shutdown_timeout=0.1
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        await Site(self._runner, "127.0.0.1", self._port).start()
 
     async def down(self) -> None:
         if self._runner is not None:
