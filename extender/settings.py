@@ -156,6 +156,8 @@ class Agent(_Section):
     compare_every_seconds: Seconds = 600
     pod_resources_socket: Name = "/var/lib/kubelet/pod-resources/kubelet.sock"
     sysfs: Name = "/sys"
+    #: The kubelet's KubeletConfiguration, for the Topology Manager's policy; absent: it is not told.
+    kubelet_config: Name | None = None
     #: Where the agent's own metrics are served, in plain HTTP; absent: nowhere.
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
 

@@ -11,13 +11,12 @@ import numpy as np
 from extender.core.alignment import Alignment
 from extender.core.framework import Arguments, FloatArray
 from extender.core.places import Place
-from extender.core.topology.bandwidth import NodeModel, model_of
-from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL, shape_of
-from extender.core.topology.choice import mask_of, positions_of
+from extender.core.taken import links_of
+from extender.core.topology import equipment
+from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL
+from extender.core.topology.equipment import GPU
 from extender.core.topology.kubelet import Devices, admit
-from extender.core.topology.kubelet_take import Prefer, of_zones
-from extender.core.topology.model import zones
-from extender.core.topology.preferred import pair_scores, preferred_allocation
+from extender.core.topology.kubelet_take import of_zones
 
 if TYPE_CHECKING:
     from extender.core.shape import PodShape
@@ -28,8 +27,6 @@ MAX_SCORE = 100.0
 UNKNOWN = 0.5
 #: The part of what is not broken into in the score; the rest is bandwidth.
 WHOLE = 0.25
-#: Above so many devices the plugin's choice is not predicted, and the lowest are taken.
-MOST_PREDICTED = 8
 
 
 class NumaAware:
@@ -85,15 +82,15 @@ def _outcome(
     """GB/s of the devices that the pod would get (0: not known), and 1 / (1 + idle NUMA nodes of
     which it takes a part). (0, 0) where it is refused.
     """
-    model = _model(product, count)
+    links = links_of(place, product, count) if resource == GPU else ""
+    model = equipment.model(links) if links and place.trusted else None
     devices = dict(place.stock.devices).get(resource)
-    fits = model is not None and devices is not None and _same_zones(model, devices.zones)
-    prefer = {resource: _plugin(product, count)} if fits else {}
+    prefer = {resource: equipment.prefer(links)}
     verdict = admit(place.kubelet, place.stock, pod, prefer)
     if verdict.reason:
         return 0.0, 0.0
     mask = verdict.devices.get(resource, 0)
-    gbs = float(model.bandwidth[mask]) if model is not None and fits else 0.0
+    gbs = 0.0 if model is None else float(model.bandwidth[mask])
     broken = 0 if devices is None else _broken(devices, mask)
     return gbs, 1 / (1 + broken)
 
@@ -102,31 +99,3 @@ def _broken(devices: Devices, taken: int) -> int:
     """Zones whose devices were all free, some of which are taken and some not."""
     zones_of = (of_zones(devices.zones, zone) for zone in set(devices.zones) if zone)
     return sum(not own & ~devices.free and 0 < own & taken < own for own in zones_of)
-
-
-def _same_zones(model: NodeModel, where: tuple[int, ...]) -> bool:
-    """Whether the shape's devices are numbered by zone as those of the node are."""
-    of = zones(model.topology).tolist()
-    return len(of) == len(where) and all(
-        mask == 1 << zone for zone, mask in zip(of, where, strict=True) if zone >= 0
-    )
-
-
-@lru_cache(maxsize=256)
-def _model(product: str, count: str) -> NodeModel | None:
-    shape = shape_of({PRODUCT_LABEL: product, COUNT_LABEL: count})
-    return None if shape is None else model_of(shape.topology)
-
-
-def _plugin(product: str, count: str) -> Prefer:
-    """NVIDIA's device plugin on such a node (go-gpuallocator's best-effort policy)."""
-    model = _model(product, count)
-
-    def prefer(available: int, required: int, size: int) -> int:
-        if model is None or available.bit_count() > MOST_PREDICTED:
-            return 0
-        scores = pair_scores(model.topology, switched=model.switched)
-        found = preferred_allocation(scores, positions_of(available), positions_of(required), size)
-        return mask_of(found)
-
-    return prefer

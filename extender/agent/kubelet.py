@@ -1,12 +1,18 @@
-"""Which pods hold which devices, as the kubelet's podresources API (v1) tells on its socket."""
+"""Which pods hold which devices, as the kubelet's podresources API (v1) tells on its socket, and what
+its configuration file says of its Topology Manager.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
+import yaml
 
 from extender.agent import podresources_pb2 as wire
 from extender.agent.facts import Held
 from extender.agent.lacks import Lacks
+from extender.core.topology.nrt import POLICIES, SCOPES
 
 #: Seconds for an answer. The kubelet limits calls (100 a second, all clients together).
 TIMEOUT = 10.0
@@ -47,6 +53,30 @@ def read(socket: str, lacks: Lacks) -> Held | None:
         _holders(listed),
         None if offered is None else frozenset(i for d in offered.devices for i in d.device_ids),
     )
+
+
+def alignment(path: str, lacks: Lacks) -> tuple[str, str]:
+    """Policy and scope of the Topology Manager by the KubeletConfiguration at ``path``; "" for what
+    cannot be read. Flags of the kubelet's command line, which win, are not seen.
+    """
+    try:
+        document = yaml.safe_load(Path(path).read_bytes())
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        lacks.add("kubelet", path, getattr(error, "strerror", None) or error)
+        return "", ""
+    if not isinstance(document, dict) or document.get("kind") != "KubeletConfiguration":
+        lacks.add("kubelet", path, "is no KubeletConfiguration")
+        return "", ""
+    policy = document.get("topologyManagerPolicy", "none")
+    scope = document.get("topologyManagerScope", "container")
+    for name, word, allowed in (
+        ("topologyManagerPolicy", policy, POLICIES),
+        ("topologyManagerScope", scope, SCOPES),
+    ):
+        if word not in allowed:
+            lacks.add("kubelet", name, f"{word!r} is not allowed: {' '.join(allowed)}")
+            return "", ""
+    return policy, scope
 
 
 def _holders(listed: wire.ListPodResourcesResponse) -> dict[str, tuple[str, ...]]:

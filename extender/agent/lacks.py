@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
-SOURCES = ("nvml", "sysfs", "podresources", "annotation")
+SOURCES = ("nvml", "sysfs", "podresources", "kubelet", "annotation")
 
 _log = logger("agent")
 

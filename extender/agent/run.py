@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,9 @@ class Reader:
             return None
         if node is None:
             self._lacks.add("nvml", "devices", "no GPU is found, nothing is published")
+        elif self._settings.kubelet_config is not None:
+            policy, scope = kubelet.alignment(self._settings.kubelet_config, self._lacks)
+            node = replace(node, devices=replace(node.devices, policy=policy, scope=scope))
         return node
 
     def close(self) -> None:

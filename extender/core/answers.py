@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import numpy as np
 
 from extender.core import inspecting
+from extender.core.alignment import alignment_of
 from extender.core.errors import InvalidObject
 from extender.core.events import FilterAsked, PlainRefused
 from extender.core.framework import Victim
@@ -19,6 +20,7 @@ from extender.core.reasons import Code, Reason, Refusal
 from extender.core.reporting import held_message
 from extender.core.shape import PodShape, pinned_node, shape_of
 from extender.core.state import State
+from extender.core.taken import gpus, spared
 from extender.core.verdict import FilterAnswer
 
 #: extender/v1 MaxExtenderPriority.
@@ -62,9 +64,13 @@ class StateView:
         return FilterAnswer((), MARK + Reason.of(Code.UNKNOWN_POD).render())
 
     def prioritize(self, pod: Pod, names: Sequence[str]) -> Sequence[int]:
-        """The planned node gets the maximum; pods of no group are left to kube-scheduler."""
+        """The planned node gets the maximum. Pods of no group are left to kube-scheduler, but for
+        GPUs that belong together: they go where the fewest of those are broken apart.
+        """
         known = self._s.slots.get((pod.metadata.namespace, pod.metadata.name))
-        planned = known[1].node if known is not None else ""
+        if known is None:
+            return _spared(self._s, pod, names)
+        planned = known[1].node
         return [MAX_SCORE if planned and name == planned else 0 for name in names]
 
     def preempt(
@@ -154,6 +160,23 @@ def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
     passed = [name for name in names if name not in taken]
     event = None if passed else PlainRefused(pod.metadata.uid)
     return FilterAnswer(passed, message, event=event)
+
+
+def _spared(s: State, pod: Pod, names: Sequence[str]) -> list[int]:
+    zones = s.cluster.zone_view()
+    try:
+        aligned = alignment_of(pod.spec) if zones is not None else ()
+    except InvalidObject:
+        aligned = ()  # said by /filter
+    if zones is None or not gpus(aligned):
+        return [0] * len(names)
+    rows = s.cluster.view().row_of
+    at = np.array([rows.get(name, -1) for name in names], np.int64)
+    codes = np.where(at >= 0, zones.codes[at], -1)
+    classes, each = np.unique(codes, return_inverse=True)
+    places = [zones.place(code) if code >= 0 else None for code in classes.tolist()]
+    points: list[int] = np.array(spared(places, aligned, MAX_SCORE))[each].tolist()
+    return points
 
 
 def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:

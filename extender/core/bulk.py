@@ -20,6 +20,7 @@ from extender.core import search
 from extender.core.framework import BoolArray, FloatArray
 from extender.core.preference import Preference
 from extender.core.shape import ANY_IP, PodShape
+from extender.core.taken import scores
 from extender.core.topology.domains import Domains
 from extender.core.topology.spread import Manner, Order, divide
 from extender.kernels import place as kernels
@@ -281,7 +282,9 @@ def _kinds(
                 [*view.request_vector(role.shape), *(port in taken for port in ports)], np.int64
             )
             allowed = session.feasible(view, role.shape)
-            score = session.score(view, role.shape)
+            alike = (each for each in roles if each.shape.aligned == role.shape.aligned)
+            want = sum(each.required + each.optional for each in alike)
+            score = scores(session, view, role.shape, want)
             devices = max((n for name, n in role.shape.requests if "/" in name), default=0)
             key = (request.tobytes(), allowed.tobytes(), score.tobytes())
             known = kinds.setdefault(key, Kind([], request, allowed, score, devices))

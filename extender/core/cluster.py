@@ -7,7 +7,7 @@ One writer. Everything that a plan needs is kept current by each event, never re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from extender.core.alignment import Alignment
 from extender.core.audit import OverCommit, over_committed, verify
 from extender.core.errors import InvalidObject
 from extender.core.framework import BoolArray
+from extender.core.given import Key
 from extender.core.nodes import IntArray, NodeTable, NodeView
 from extender.core.objects import Claim, Namespace, Node, PersistentVolume, Pod
 from extender.core.occupancy import Occupancy
@@ -25,8 +26,9 @@ from extender.core.shape import PodShape
 from extender.core.shapes import Shapes
 from extender.core.storage import Storage
 from extender.core.topology.domains import Level
+from extender.core.topology.equipment import GPU, UNKNOWN, Equipment
 from extender.core.topology.nrt import NodeZones
-from extender.core.zones import Key, Zones
+from extender.core.zones import Zones
 
 #: Phases in which a pod takes nothing of its node any more.
 TERMINAL = ("Succeeded", "Failed")
@@ -130,16 +132,20 @@ class Cluster:
         """Labels and taints, frozen."""
         return self.nodes.view()
 
-    def upsert_node(self, node: Node) -> None:
-        """Add or change a node. Raises QuantityError; the node then has no capacity at all."""
+    def upsert_node(self, node: Node, equipment: Equipment = UNKNOWN) -> None:
+        """Add or change a node. Raises QuantityError; the node then has no capacity at all.
+
+        ``equipment``: what its agent says.
+        """
         name = node.metadata.name
         known = name in self.nodes.row_of
         try:
-            if self.nodes.upsert(node):
+            if self.nodes.upsert(node, equipment):
                 self.capacity_generation += 1
         finally:
             if not known:
                 self._settle(name)
+        self._equip(name, equipment)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; its reservations end, its pods wait for it to appear again."""
@@ -152,6 +158,7 @@ class Cluster:
             self._count(slot, -1)
             self.pods.move(slot, -1)
         self.nodes.remove(name)
+        self.zones.equip(name, UNKNOWN, {}, {})
         self.capacity_generation += 1
 
     # pods
@@ -179,7 +186,7 @@ class Cluster:
             self.confirm(key, node)
         state = (node, shape, meta.deletion_timestamp is not None, problem is not None)
         if self._state(meta.uid) != state:
-            self._replace(meta.uid, *state)
+            self._replace(meta.uid, f"{meta.namespace}/{meta.name}", *state)
         if problem is not None:
             raise problem
 
@@ -250,7 +257,7 @@ class Cluster:
     def tell_zones(self, node: str, version: str, zones: NodeZones) -> bool:
         """A version of the API tells a node's NUMA zones; returns whether that changes anything."""
         there = {} if self.zones.knows(node) else self.there(node)
-        changed = self.zones.tell(node, version, zones, there)
+        changed = self.zones.tell(node, version, zones, there, self._names(there))
         if changed:
             self.capacity_generation += 1
         return changed
@@ -271,6 +278,22 @@ class Cluster:
             if held.row == row:
                 found[key] = self.occupancy.shape(held.shape_id).aligned
         return {key: aligned for key, aligned in found.items() if aligned}
+
+    def _equip(self, node: str, equipment: Equipment) -> None:
+        """What a node's agent says of its GPUs, unless those are offered in parts: then a device of
+        the kubelet is none of the agent's.
+        """
+        row, known = self.row_of(node), equipment.devices
+        column = self.resources.get(GPU)
+        offered = 0 if row is None or column is None else int(self.allocatable[row, column])
+        if known is not None and offered > len(known):
+            equipment = UNKNOWN
+        there = {} if self.zones.knows(node) else self.there(node)
+        if self.zones.equip(node, equipment, there, self._names(there)):
+            self.capacity_generation += 1
+
+    def _names(self, there: Iterable[Key]) -> dict[Key, str]:
+        return {key: self.pods.names[key] for key in there if isinstance(key, int)}
 
     # storage and namespaces
 
@@ -342,7 +365,7 @@ class Cluster:
         return pods.nodes[slot], self._shape(slot), leaving, unreadable
 
     def _replace(
-        self, uid: str, node: str, shape: PodShape, leaving: bool, unreadable: bool
+        self, uid: str, name: str, node: str, shape: PodShape, leaving: bool, unreadable: bool
     ) -> None:
         """The new state is counted before anybody can look: never less than the pod takes."""
         row = self.row_of(node)
@@ -351,7 +374,7 @@ class Cluster:
         if row is not None:
             # The table's text of the name: else each pod's own would be kept.
             node = self.nodes.names[row]
-        slot = self.pods.add(uid, node, -1 if row is None else row)
+        slot = self.pods.add(uid, node, -1 if row is None else row, name)
         self.pods.shape_id[slot] = shape_id
         self.pods.leaving[slot] = leaving
         self.pods.unreadable[slot] = unreadable
@@ -386,7 +409,7 @@ class Cluster:
         self.nodes.unreadable[row] += sign * int(self.pods.unreadable[slot])
         self.occupancy.add(shape_id, row, sign)
         if sign > 0:
-            self.zones.came(self.nodes.names[row], slot, shape.aligned)
+            self.zones.came(self.nodes.names[row], slot, shape.aligned, self.pods.names[slot])
         else:
             self.zones.went(self.nodes.names[row], slot)
         if self.pods.leaving[slot]:

@@ -18,6 +18,7 @@ from extender.core.framework import BoolArray
 from extender.core.reasons import Code, Reason
 from extender.core.resources import PODS, render
 from extender.core.shape import PodShape
+from extender.core.topology.equipment import BROKEN, usable
 from extender.core.volumes import reachable
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _ORDER = (
     Code.RESOURCE,
     Code.TOO_MANY_PODS,
+    Code.DEVICES,
     Code.NUMA_NODE,
     Code.NUMA_NODES,
     Code.HOST_PORT,
@@ -44,6 +46,8 @@ _ORDER = (
 
 #: A resource that is short in more ways than this is told in one line, by the best node.
 CLASSES = 8
+#: Devices of a node whose faults are told one by one.
+SICK = 4
 
 
 class _Short(Struct, frozen=True):
@@ -61,6 +65,8 @@ def explain(snapshot: Snapshot, shape: PodShape) -> list[Reason]:
     left = snapshot.alive.copy()
     found: list[Reason] = []
     for reason, refused in _static_refusals(snapshot, shape):
+        _count(found, reason, left, refused)
+    for reason, refused in _sick(snapshot, shape):
         _count(found, reason, left, refused)
     found.extend(_resources(snapshot, shape, left))
     for reason, refused in zoned.refusals(snapshot, shape):
@@ -112,6 +118,33 @@ def _taints(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolA
         if taint is not None:
             pair = f"{taint.key}={taint.value}" if taint.value else taint.key
             yield Reason.of(Code.TAINT, taint=f"{pair}:{taint.effect}"), codes == code
+
+
+def _sick(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reason, BoolArray]]:
+    """Nodes that are short of a resource some of which does not work."""
+    for resource, asked in shape.requests:
+        column = snapshot.resources.get(resource)
+        if column is None or usable(BROKEN, resource, 1):
+            continue
+        told: dict[Reason, list[int]] = {}
+        for row, words in snapshot.view.sick.items():
+            free = int(snapshot.free[row, column])
+            if free < asked:
+                health = ", ".join(words[:SICK] + ("...",) * (len(words) > SICK))
+                total = int(snapshot.allocatable[row, column])
+                reason = Reason.of(
+                    Code.DEVICES,
+                    free=max(free, 0),
+                    total=total,
+                    resource=resource,
+                    asked=asked,
+                    health=health,
+                )
+                told.setdefault(reason, []).append(row)
+        for reason, rows in told.items():
+            refused = np.zeros(snapshot.rows, np.bool_)
+            refused[rows] = True
+            yield reason, refused
 
 
 def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Reason]:

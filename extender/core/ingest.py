@@ -18,6 +18,7 @@ from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node
 from extender.core.state import State, reservation_key
+from extender.core.topology import equipment
 
 #: Muster's own scheduling gate, put on by admission (manifests/admission) or by Muster.
 GATE = f"{MUSTER_GROUP}/gang"
@@ -100,15 +101,23 @@ def pod_gone(s: State, event: e.PodGone) -> None:
 
 def node_seen(s: State, event: e.NodeSeen) -> None:
     """A node was added or changed. One that cannot be read takes no pods."""
-    name = event.node.metadata.name
-    before = _generation(s, name)
+    meta = event.node.metadata
+    name = meta.name
+    before, surprises = _generation(s, name), s.cluster.zones.surprises
+    capacity = s.cluster.capacity_generation
+    found, wrong = equipment.read(meta.annotations)
+    for each in wrong:
+        s.count("invalid_equipment")
+        s.notice(NODES, "", name, meta.uid, "Warning", "InvalidTopology", str(each))
     try:
-        s.cluster.upsert_node(event.node)
+        s.cluster.upsert_node(event.node, found)
     except InvalidObject as error:
         s.count("invalid_nodes")
         s.cluster.remove_node(name)
-        s.notice(NODES, "", name, event.node.metadata.uid, "Warning", "InvalidNode", str(error))
-    if _generation(s, name) != before:
+        s.notice(NODES, "", name, meta.uid, "Warning", "InvalidNode", str(error))
+    if s.cluster.zones.surprises != surprises:
+        s.count("device_surprises")
+    if _generation(s, name) != before or s.cluster.capacity_generation != capacity:
         _touch(s, name)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec import to_builtins
+
 from extender.core.gang import Gang, Member, Stage
 from extender.core.objects import Manifest
 from extender.core.reasons import Refusal
 from extender.core.resources import render
 from extender.core.state import State
+from extender.core.topology.equipment import GPU, UNKNOWN, Equipment
 from extender.core.zoned import free_by_zone
 
 
@@ -146,4 +149,34 @@ def nodes(s: State) -> list[Manifest]:
                 "free": free_by_zone(place),
                 "assumedPods": cluster.zones.assumed(name),
             }
+        equipment = cluster.nodes.equipment[row]
+        if equipment != UNKNOWN:
+            found[-1]["devices"] = _devices(s, name, equipment)
     return found
+
+
+def _devices(s: State, node: str, equipment: Equipment) -> Manifest:
+    """What a node's agent tells, one entry a device; what the kubelet is thought to have left of
+    them; and the last prediction that was wrong.
+    """
+    known, model = equipment.devices, equipment.model
+    count = len(known) if known is not None else len(model.topology) if model else 0
+    place = s.cluster.zones.place(node)
+    free = dict(place.stock.devices).get(GPU) if place is not None else None
+    surprise = s.cluster.zones.surprise(node)
+    every = [
+        {
+            "index": model.topology.index[at] if model else at,
+            "health": known.health[at] if known is not None else "?",
+            "pods": list(known.held[at] or ()) if known is not None else [],
+            "free": None if free is None else bool(free.free >> at & 1),
+        }
+        for at in range(count)
+    ]
+    return {
+        "each": every,
+        "usable": equipment.well,
+        "product": model.topology.product if model else "",
+        "bandwidthGbs": float(model.bandwidth[-1]) if model else None,
+        "surprise": None if surprise is None else to_builtins(surprise),
+    }

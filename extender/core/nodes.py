@@ -17,6 +17,7 @@ from extender.core.framework import BoolArray
 from extender.core.objects import Node, Resources, Taint
 from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
 from extender.core.topology.domains import Domains, DomainTable, Level
+from extender.core.topology.equipment import UNKNOWN, Equipment, usable
 from extender.core.topology.network import Network
 
 IntArray = NDArray[np.int64]
@@ -55,6 +56,10 @@ class NodeView:
         self.row_of: Mapping[str, int] = dict(table.row_of)
         #: The racks, blocks and cliques that the rows are in.
         self.domains: Domains = table.domains.freeze(rows)
+        #: What is wrong with devices, by row, where something is.
+        self.sick: Mapping[int, tuple[str, ...]] = {
+            row: each.sick for row, each in enumerate(table.equipment) if each.sick
+        }
         self._labels = tuple(table.labels)
         self._taints = tuple(table.taints)
         self._columns: dict[str, Column] = {}
@@ -94,6 +99,8 @@ class NodeTable:
         self.network = Network(levels)
         self.labels: list[Mapping[str, str]] = []
         self.taints: list[tuple[Taint, ...]] = []
+        #: What each node's agent says.
+        self.equipment: list[Equipment] = []
         self.columns: dict[str, int] = {name: i for i, name in enumerate(BASE_RESOURCES)}
         shape = (64, len(BASE_RESOURCES))
         self.allocatable: IntArray = np.zeros(shape, np.int64)
@@ -110,19 +117,21 @@ class NodeTable:
         self._view: NodeView | None = None
         self._vectors: dict[tuple[tuple[str, int], ...], IntArray] = {}
 
-    def upsert(self, node: Node) -> bool:
-        """Give the node its row; returns whether anything that matters has changed.
+    def upsert(self, node: Node, equipment: Equipment = UNKNOWN) -> bool:
+        """Give the node its row; returns whether anything that matters has changed. ``equipment``
+        says which of its devices work: no more are counted.
 
         Raises QuantityError for an unreadable allocatable, after giving the node no capacity.
         """
         name = node.metadata.name
         labels, allocatable = node.metadata.labels, node.status.allocatable
         taints, unschedulable = node.spec.taints, node.spec.unschedulable
-        source = (labels, allocatable, taints, unschedulable)
+        source = (labels, allocatable, taints, unschedulable, equipment.well, equipment.sick)
         row = self.row_of.get(name)
         if row is None:
             row = self._new_row(name)
-        elif self._sources[row] == source:
+        self.equipment[row] = equipment
+        if self._sources[row] == source:
             return False
         self._sources[row] = source
         self.labels[row] = labels
@@ -133,7 +142,7 @@ class NodeTable:
         self.allocatable[row] = 0
         self._view = None
         self.touch(row)
-        self._fill(row, allocatable)
+        self._fill(row, allocatable, equipment)
         return True
 
     def remove(self, name: str) -> int | None:
@@ -145,6 +154,7 @@ class NodeTable:
         self.labels[row] = {}
         self.network.put(row, "", {})
         self.taints[row] = ()
+        self.equipment[row] = UNKNOWN
         self._sources[row] = ()
         self.alive[row] = self.unschedulable[row] = False
         self.allocatable[row] = 0
@@ -189,7 +199,7 @@ class NodeTable:
             self._view = NodeView(self)
         return self._view
 
-    def _fill(self, row: int, allocatable: Resources) -> None:
+    def _fill(self, row: int, allocatable: Resources, equipment: Equipment) -> None:
         try:
             values = read_units(allocatable, "status.allocatable")
         except QuantityError:
@@ -198,6 +208,7 @@ class NodeTable:
         for name in values:
             self._column(name)
         for name, value in values.items():
+            value = usable(equipment, name, value)
             self.allocatable[row, self.columns[name]] = min(value, CEILING - 1)
 
     def _new_row(self, name: str) -> int:
@@ -211,6 +222,7 @@ class NodeTable:
             self.names.append(name)
             self.labels.append({})
             self.taints.append(())
+            self.equipment.append(UNKNOWN)
             self._sources.append(())
         self.row_of[name] = row
         return row

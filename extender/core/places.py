@@ -6,6 +6,7 @@ A pod is tried once for all nodes of a class, and the answer is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -13,8 +14,10 @@ from msgspec import Struct
 from extender.core.alignment import Alignment
 from extender.core.framework import BoolArray
 from extender.core.nodes import CEILING, KEPT, CodeArray, IntArray
+from extender.core.topology import equipment
 from extender.core.topology.kubelet import Container, Kubelet, Stock, admit, idle, taken_anyhow
 from extender.core.topology.kubelet_hints import STRICT
+from extender.core.topology.kubelet_take import Prefer
 
 #: More copies than are counted one by one.
 MOST_COPIES = 1024
@@ -30,6 +33,15 @@ class Place(Struct, frozen=True):
     #: What is left by pods that are bound, and who is planned, in order.
     bare: Stock = Stock()
     planned: tuple[Alignment, ...] = ()
+    #: What joins its devices, as its agent tells it; "" where that is not known.
+    links: str = ""
+    #: Whether the device plugin chooses as predicted, as far as was seen.
+    trusted: bool = True
+
+    @property
+    def prefer(self) -> Mapping[str, Prefer]:
+        """What the node's device plugins prefer, by resource."""
+        return {equipment.GPU: equipment.prefer(self.links)} if self.links else {}
 
     def copies(self, pod: Alignment) -> int:
         """How many such pods the kubelet admits one after the other; :data:`CEILING`: any number.
@@ -43,7 +55,7 @@ class Place(Struct, frozen=True):
             return -refused
         stock = self.stock
         for count in range(MOST_COPIES):
-            verdict = admit(self.kubelet, stock, pod)
+            verdict = admit(self.kubelet, stock, pod, self.prefer)
             if verdict.reason:
                 return count
             if verdict.stock == stock:
@@ -55,19 +67,18 @@ class Place(Struct, frozen=True):
         """Whether all that are planned are still admitted if the kubelet takes this pod first."""
         if self.kubelet.policy not in STRICT or not self.planned:
             return True
-        return replayed(self.kubelet, admit(self.kubelet, self.bare, pod).stock, self.planned)[
-            1
-        ] == (self.refused)
+        left = admit(self.kubelet, self.bare, pod, self.prefer).stock
+        return replayed(self.kubelet, left, self.planned, self.links).refused == self.refused
 
     def emptied(self) -> Place:
         """The same node as if no pod ran there."""
-        return Place(self.kubelet, idle(self.stock))
+        return Place(self.kubelet, idle(self.stock), links=self.links, trusted=self.trusted)
 
     def takes(self, pods: Iterable[Alignment]) -> bool:
         """Whether the kubelet admits them one after the other."""
         stock = self.stock
         for pod in pods:
-            verdict = admit(self.kubelet, stock, pod)
+            verdict = admit(self.kubelet, stock, pod, self.prefer)
             if verdict.reason:
                 return False
             stock = verdict.stock
@@ -161,15 +172,30 @@ def _amounts(container: Container) -> list[tuple[str, int]]:
     return [*container.devices, *container.memory, *cpus]
 
 
+class Replay(Struct, frozen=True):
+    """What becomes of pods that a kubelet takes one after the other."""
+
+    #: What is left once all of them run.
+    stock: Stock
+    #: How many of each kind the kubelet would have refused.
+    refused: tuple[tuple[Alignment, int], ...]
+    #: By pod: the GPUs that it has, as a mask; 0 where it was refused.
+    devices: tuple[int, ...]
+
+
+@lru_cache(maxsize=KEPT)
 def replayed(
-    kubelet: Kubelet, stock: Stock, pods: Iterable[Alignment]
-) -> tuple[Stock, tuple[tuple[Alignment, int], ...]]:
-    """What is left once all of them run, and how many the kubelet would have refused."""
+    kubelet: Kubelet, stock: Stock, pods: tuple[Alignment, ...], links: str = ""
+) -> Replay:
+    """Let the kubelet take ``pods``; who is refused is there anyhow. ``links``: see :class:`Place`."""
+    prefer = {equipment.GPU: equipment.prefer(links)} if links else {}
     refused: dict[Alignment, int] = {}
+    devices = []
     for pod in pods:
-        verdict = admit(kubelet, stock, pod)
+        verdict = admit(kubelet, stock, pod, prefer)
         stock = verdict.stock
+        devices.append(verdict.devices.get(equipment.GPU, 0))
         if verdict.reason:
-            stock = taken_anyhow(kubelet, stock, pod)
+            stock = taken_anyhow(kubelet, stock, pod, prefer)
             refused[pod] = refused.get(pod, 0) + 1
-    return stock, tuple(refused.items())
+    return Replay(stock, tuple(refused.items()), tuple(devices))

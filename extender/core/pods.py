@@ -25,19 +25,22 @@ class PodTable:
         #: Its requests cannot be read, so it fills its node.
         self.unreadable: BoolArray = np.zeros(64, np.bool_)
         self.nodes: list[str] = []
+        #: ``namespace/name``.
+        self.names: list[str] = []
         self._free: list[int] = []
         self._waiting: dict[str, set[int]] = {}
 
-    def add(self, uid: str, node: str, row: int) -> int:
+    def add(self, uid: str, node: str, row: int, name: str = "") -> int:
         """A slot for a pod that has none yet. ``row`` is -1 while the node is not known."""
         if self._free:
             slot = self._free.pop()
-            self.nodes[slot] = node
+            self.nodes[slot], self.names[slot] = node, name
         else:
             slot = len(self.nodes)
             if slot == len(self.row):
                 self._double()
             self.nodes.append(node)
+            self.names.append(name)
         self.slots[uid] = slot
         self.move(slot, row)
         return slot

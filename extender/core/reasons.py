@@ -30,6 +30,7 @@ class Code(StrEnum):
     VOLUME = "VolumeNodeAffinityConflict"
     NUMA_NODE = "NoRoomInOneNUMANode"
     NUMA_NODES = "NoRoomInFewestNUMANodes"
+    DEVICES = "DevicesNotWorking"
     EVIDENCE = "RefusedByScheduler"
     KUBELET = "RefusedByKubelet"
     PLUGIN = "RefusedByPlugin"
@@ -87,6 +88,7 @@ _TEXT: dict[Code, str] = {
         " policy restricted"
     ),
     Code.EVIDENCE: "kube-scheduler refused it there: {message}",
+    Code.DEVICES: "{free} of {total} {resource} free, {asked} asked; not working: {health}",
     Code.KUBELET: "its kubelet refused it there: {message}",
     Code.PLUGIN: "refused by plugin {plugin}",
     Code.FITS: "room for {room}",

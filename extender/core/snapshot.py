@@ -71,6 +71,8 @@ class Snapshot:
         #: Whether pods that are aligned otherwise are limited by these columns too: sound wherever
         #: several kinds are placed at once, but it refuses some of what would fit.
         self.zones_shared = False
+        #: Columns of ``free`` that limit them further, see :meth:`at_most`.
+        self.caps: dict[Alignment, int] = {}
         self.banned: dict[PodShape, dict[int, Reason]] = {}
         self._namespaces = cluster.namespaces
         self._pods = cluster.occupancy.freeze()
@@ -91,6 +93,18 @@ class Snapshot:
         """The same with those rows alone. What is placed on it must be rolled back on it."""
         part = copy(self)
         part.keep(rows)
+        return part
+
+    def at_most(self, aligned: Alignment, most: IntArray) -> Snapshot:
+        """The same where a row takes at most ``most`` (rows,) pods that are aligned so, of those
+        that are placed from now on; as :meth:`within`.
+        """
+        part = self.within(self.alive)
+        part.caps = {**self.caps, aligned: len(part.resources)}
+        part.resources[f"{len(part.resources)} at most"] = len(part.resources)
+        part.free = np.hstack([part.free, most[:, None]])
+        plenty = np.full((part.rows, 1), CEILING, np.int64)
+        part.allocatable = np.hstack([part.allocatable, plenty])
         return part
 
     def keep(self, rows: BoolArray) -> None:
@@ -170,6 +184,8 @@ class Snapshot:
         column = self.zone_columns.get(shape.aligned, -1)
         if column >= 0:
             vector[column] = 1
+        if shape.aligned in self.caps:
+            vector[self.caps[shape.aligned]] = 1
         if self.zones_shared:
             self._take_places(vector, shape, 1)
         return vector

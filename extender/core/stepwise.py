@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from extender.core.bulk import Attempt, Role
 from extender.core.framework import BoolArray, FloatArray
 from extender.core.preference import Preference
+from extender.core.taken import scores
 
 if TYPE_CHECKING:
     from extender.core.session import Session
@@ -63,7 +64,9 @@ class _Walk:
         self.roles = roles
         self.preference = preference.again(preference.near)
         self.requests = [view.request_vector(role.shape) for role in roles]
-        self.scores: list[FloatArray] = [session.score(view, role.shape) for role in roles]
+        self.scores: list[FloatArray] = [
+            scores(session, view, role.shape, role.required + role.optional) for role in roles
+        ]
         self.need = [role.required for role in roles]
         self.optional = [role.optional for role in roles]
         self.order = sorted(

@@ -7,7 +7,8 @@ text of the other. JSON of one version; lists of words have their runs counted.
 ``v`` 1; ``devices`` n; ``ids`` the driver's UUIDs; ``health`` ``ok``, ``?`` or the gravest of
 ``lost reset xidN remap ecc withheld``; ``pods`` ``namespace/name``; ``held`` by device, numbers of
 ``pods`` joined by ``+``, ``-`` for nobody, ``?`` for unknown; ``memory`` quarters in use, 0 to 4;
-``clique`` the NVLink fabric, as GFD's label ``nvidia.com/gpu.clique`` has it.
+``clique`` the NVLink fabric, as GFD's label ``nvidia.com/gpu.clique`` has it; ``policy`` and
+``scope`` those of the kubelet's Topology Manager.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import Struct
 from extender.core.errors import InvalidObject
 from extender.core.topology.annotation import LIMIT, runs, words
 from extender.core.topology.model import MOST_DEVICES
+from extender.core.topology.nrt import POLICIES, SCOPES
 
 KEY = "scheduling.muster.dev/devices"
 VERSION = 1
@@ -65,6 +67,9 @@ class Devices:
     memory: tuple[int | None, ...]
     #: ``<cluster UUID>.<clique>`` where all devices are of one NVLink fabric, else "".
     clique: str = ""
+    #: Of the kubelet's Topology Manager; "" where not known.
+    policy: str = ""
+    scope: str = ""
 
     def __len__(self) -> int:
         """How many devices there are."""
@@ -80,6 +85,8 @@ class _V1(Struct, omit_defaults=True, forbid_unknown_fields=True):
     held: str = ""
     memory: str = ""
     clique: str = ""
+    policy: str = ""
+    scope: str = ""
 
 
 def encode(known: Devices) -> str:
@@ -100,6 +107,8 @@ def encode(known: Devices) -> str:
         held="" if set(held) == {UNKNOWN} else runs(held),
         memory="" if set(memory) == {UNKNOWN} else runs(memory),
         clique=known.clique,
+        policy=known.policy,
+        scope=known.scope,
     )
     return msgspec.json.encode(value).decode()
 
@@ -126,6 +135,12 @@ def decode(text: str) -> Devices:
         raise InvalidObject(f"{_FIELD}.ids", value.ids, f"{count} words")
     if len(value.pods) > MOST_PODS or not all(_POD.fullmatch(pod) for pod in value.pods):
         raise InvalidObject(f"{_FIELD}.pods", value.pods, f"at most {MOST_PODS} namespace/name")
+    for name, word, allowed in (
+        ("policy", value.policy, POLICIES),
+        ("scope", value.scope, SCOPES),
+    ):
+        if word and word not in allowed:
+            raise InvalidObject(f"{_FIELD}.{name}", word, " ".join(allowed))
     held = _column("held", value.held, count, _HELD, "numbers of pods, - or ?")
     memory = _column("memory", value.memory, count, _QUARTERS, "0 to 4 or ?")
     return Devices(
@@ -134,6 +149,8 @@ def decode(text: str) -> Devices:
         held=tuple(_holders(word, value.pods) for word in held),
         memory=tuple(None if word == UNKNOWN else int(word) for word in memory),
         clique=value.clique,
+        policy=value.policy,
+        scope=value.scope,
     )
 
 

@@ -24,10 +24,12 @@ MOST_ZONES = MOST_RESOURCES = 1024
 #: A resource that a zone does not report, or a distance that is not told.
 NOT_TOLD = -1
 
-_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+#: Of the kubelet's Topology Manager.
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
 _ZONE_NAME = re.compile(r"node-([0-9]{1,4})")
 _OLD_POLICY = re.compile(r"(None|BestEffort|Restricted|SingleNUMANode)(Container|Pod)?(?:Level)?")
-_OLD = dict(zip(("None", "BestEffort", "Restricted", "SingleNUMANode"), _POLICIES, strict=True))
+_OLD = dict(zip(("None", "BestEffort", "Restricted", "SingleNUMANode"), POLICIES, strict=True))
 
 
 class Attribute(ApiStruct):
@@ -170,8 +172,8 @@ def _amounts(field: str, each: ZoneResource) -> list[int]:
 def _policy(object_: NodeResourceTopology) -> tuple[str, str]:
     policy = _attribute(object_, "topologyManagerPolicy")
     scope = _attribute(object_, "topologyManagerScope")
-    if policy in _POLICIES:
-        return policy, scope if scope in ("container", "pod") else "container"
+    if policy in POLICIES:
+        return policy, scope if scope in SCOPES else "container"
     old = _OLD_POLICY.fullmatch(object_.topology_policies[0]) if object_.topology_policies else None
     if old is None:
         return "", ""

@@ -33,6 +33,11 @@ def kubelet_of(zones: NodeZones) -> Kubelet:
     )
 
 
+def zone_ids(zones: NodeZones) -> tuple[int, ...]:
+    """The kernel's numbers of the zones that have something to give, in the kubelet's order."""
+    return tuple(zones.ids[row] for row in _rows(zones))
+
+
 def stock_of(zones: NodeZones, held: Collection[str]) -> Stock:
     """What the node has. Devices are numbered by zone; those that are given out come last.
 
