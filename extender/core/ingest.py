@@ -300,8 +300,8 @@ def complaint(status: PodStatus) -> str:
 
 
 def version(text: str) -> int:
-    """A resourceVersion as the number that it is on every API server (KEP-5504)."""
-    return int(text) if text.isdecimal() else 0
+    """A resourceVersion as the number of 64 bits that it is on every API server (KEP-5504)."""
+    return int(text) if text.isdecimal() and len(text) <= 20 else 0
 
 
 def scheduled_message(status: PodStatus) -> str:

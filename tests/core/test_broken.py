@@ -20,6 +20,7 @@ from extender.core.framework import NO_NEWS, JobKind, JobStep, NodeNews, Replica
 from extender.core.gang import Gang
 from extender.core.groups import TIMEOUT_ANNOTATION
 from extender.core.identity import GroupKey
+from extender.core.ingest import version
 from extender.core.objects import Pod
 from extender.core.reasons import Refusal
 from extender.core.record import record_name
@@ -331,3 +332,8 @@ def test_a_gang_that_is_whole_after_all_does_not_say_that_it_was_rolled_back() -
         m.api.change((PODS, "default", f"train-{number}"), spec={"nodeName": f"n{number}"})
     m.flush()
     assert do.reason(m, "train") == ""
+
+
+def test_a_version_of_thousands_of_digits_stops_no_step() -> None:
+    """Found by fuzzing: Python reads no such number."""
+    assert [version(text) for text in ("7", "9" * 5000, "x", "")] == [7, 0, 0, 0]
