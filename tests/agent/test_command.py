@@ -91,7 +91,7 @@ def test_once_where_there_are_no_devices(tmp_path, capsys):
     [
         ("{}", [], "--node: is missing"),
         ("muster: {agent: {readEverySeconds: 0}}", [], "muster.agent.readEverySeconds: 0 is not"),
-        ("muster: {agent: {every: 1}}", [], "allowed: compareEverySeconds, metricsPort,"),
+        ("muster: {agent: {every: 1}}", [], "allowed: compareEverySeconds, kubeletConfig,"),
         ("{}", ["--node", "n", "--kubeconfig", "/nowhere"], "kubeconfig /nowhere"),
     ],
 )

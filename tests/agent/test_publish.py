@@ -168,4 +168,4 @@ def test_settings_of_the_sample_are_the_defaults():
     sample = yaml.safe_load((root / "config/muster.yaml").read_text())["muster"]["agent"]
     given = Agent.model_validate(sample).model_dump(by_alias=True)
     assert given == Agent().model_dump(by_alias=True)
-    assert set(given) - set(sample) == {"metricsPort"}
+    assert set(given) - set(sample) == {"kubeletConfig", "metricsPort"}

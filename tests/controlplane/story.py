@@ -30,8 +30,8 @@ class Story:
     """What an observer of the API server saw.
 
     How kube-scheduler and Muster meet is chance: one may ask before the other has read. So conditions count
-    as they stand when nothing happens any more, and Warnings if their words were ever among those. Where a
-    pod went, and how it fared there, counts in full.
+    as they stand when nothing happens any more, and Warnings if their words were ever among those of an object
+    of this name (a job and its group share one). Where a pod went, and how it fared there, counts in full.
     """
 
     namespace: str
@@ -43,8 +43,8 @@ class Story:
     #: By pod and aspect, the values one after the other.
     ways: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     events: set[tuple[str, ...]] = field(default_factory=set)
-    #: Every message that stood when the stories were found equal.
-    stood: set[str] = field(default_factory=set)
+    #: Names with every message that stood on such an object when the stories were found equal.
+    stood: set[tuple[str, str]] = field(default_factory=set)
     _lives: dict[str, list[str]] = field(default_factory=dict)
 
     def see(self, resource: api.Resource, kind: str, obj: Manifest) -> None:
@@ -76,14 +76,14 @@ class Story:
             shown = aspects | {"nominated": elsewhere}
             lines += [f"{name} {aspect}: {values}" for aspect, values in shown.items()]
         for on, kind, reason, message in sorted(self.events):
-            if kind == "Normal" or message in self.stood:
+            if kind == "Normal" or (on.split()[1], message) in self.stood:
                 lines.append(f"event on {on}: {kind} {reason} {message}")
         return lines
 
     def stand(self) -> None:
         """From now on Events with these words count."""
-        for _, conditions in self.now.values():
-            self.stood |= {condition[3] for condition in conditions}
+        for name, (_, conditions) in self.now.items():
+            self.stood |= {(name.split()[1], condition[3]) for condition in conditions}
 
     def _see_pod(self, kind: str, pod: Manifest) -> None:
         meta, status = pod["metadata"], pod.get("status") or {}

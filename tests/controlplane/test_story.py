@@ -93,13 +93,16 @@ async def compared(real: tuple[Story, list[Seen]], other: tuple[Story, list[Seen
 
 
 async def test_what_is_chance_is_no_difference() -> None:
-    """Namespace, uid, the reason that kube-scheduler was told last, reasons that did not last, a
-    nomination that the Binding has overtaken.
+    """Namespace, uid, the reason that kube-scheduler was told last, reasons that did not last (or lasted
+    on another pod), a nomination that the Binding has overtaken.
     """
     space, uid = "twin", "2"
     passing = "0 of 1 pods exist"
+    another = event(space, "Warning", "FailedScheduling", WAITS.format(space=space, why=passing))
+    another["involvedObject"]["name"] = "train-1"
     first: list[Seen] = [
         (api.EVENTS, "ADDED", event(space, "Warning", "Unschedulable", passing, "PodGroup")),
+        (api.EVENTS, "ADDED", another),
         *waiting(space, uid, why="it is being planned"),
     ]
     then = running(space, uid)
