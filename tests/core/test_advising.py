@@ -92,6 +92,13 @@ def test_another_muster_says_nothing_again() -> None:
     assert again.settle() == ([], ["Created", "Advice"])
 
 
+def test_it_is_never_the_last_which_kubectl_shows() -> None:
+    told = crowded()
+    runs = [{"type": each, "status": "True"} for each in ("Created", "Running")]
+    told.job.raw["status"] = {"conditions": runs}
+    assert told.settle()[1] == ["Created", "Advice", "Running"]
+
+
 def test_who_does_not_lead_yet_says_it_when_it_does() -> None:
     told = crowded()
     told.state.leading = False
