@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import MUSTER_GROUP, PODS, VOLCANO_GROUPS, Resource
-from extender.core.errors import QuantityError, brief
+from extender.core.errors import InvalidObject, QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
 from extender.core.quantity import COUNT_LIMIT, count, milli, whole
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.resources import CPU
+from extender.core.selectors import canonical
 from extender.core.state import State
 from extender.core.times import seconds
 from extender.core.topology.limits import Wish
@@ -176,31 +179,48 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
             if not 0 <= least <= COUNT_LIMIT:
                 gang.min_task_member = {}
                 return _not_allowed(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
-        if (refusal := _read_network(gang, group.spec.network_topology)) is not None:
-            return refusal
+        try:
+            gang.near = _wishes(group.spec)
+        except InvalidObject as error:
+            return _not_allowed(error.field, error.value, error.allowed)
     minimum = group.spec.min_member
     return _set_min(gang, "spec.minMember", 1 if minimum is None else minimum)
 
 
-def _read_network(gang: Gang, network: o.NetworkTopology | None) -> Refusal | None:
-    """Volcano's networkTopology. Without a tier there is nothing to keep to: near is better anyway."""
+def _wishes(spec: o.VolcanoGroupSpec) -> tuple[Wish, ...]:
+    """Volcano's networkTopology, and that of its subGroups: selected pods, as many parts as their
+    labels have values. Raises InvalidObject.
+    """
+    wish = _wish(spec.network_topology, "spec.networkTopology")
+    wishes = [] if wish is None else [wish]
+    for at, policy in enumerate(spec.sub_group_policy):
+        where = f"spec.subGroupPolicy[{at}]"
+        wish = _wish(policy.network_topology, f"{where}.networkTopology")
+        if policy.sub_group_size < 1:
+            raise InvalidObject(f"{where}.subGroupSize", policy.sub_group_size, "at least 1")
+        selector = canonical(policy.label_selector or o.LabelSelector(), f"{where}.labelSelector")
+        if wish is not None:
+            size, keys = policy.sub_group_size, policy.match_label_keys
+            wishes.append(replace(wish, size=size, selector=selector, keys=keys))
+    return tuple(wishes)
+
+
+def _wish(network: o.NetworkTopology | None, where: str) -> Wish | None:
+    """Without a tier there is nothing to keep to: near is better anyway. Raises InvalidObject."""
     if network is None:
         return None
     if network.mode not in ("", "hard", "soft"):
-        return _not_allowed("spec.networkTopology.mode", network.mode, "hard or soft")
+        raise InvalidObject(f"{where}.mode", network.mode, "hard or soft")
     hard, tier, name = (
         network.mode != "soft",
         network.highest_tier_allowed,
         network.highest_tier_name,
     )
     if tier is not None and name:
-        field = "spec.networkTopology.highestTierName"
-        return _not_allowed(field, name, "either it or highestTierAllowed")
+        raise InvalidObject(f"{where}.highestTierName", name, "either it or highestTierAllowed")
     if tier is not None:
-        gang.near = (Wish(hard, "spec.networkTopology.highestTierAllowed", tier=tier),)
-    elif name:
-        gang.near = (Wish(hard, "spec.networkTopology.highestTierName", tier_name=name),)
-    return None
+        return Wish(hard, f"{where}.highestTierAllowed", tier=tier)
+    return Wish(hard, f"{where}.highestTierName", tier_name=name) if name else None
 
 
 def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:

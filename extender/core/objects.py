@@ -416,6 +416,16 @@ class NetworkTopology(ApiStruct):
     highest_tier_name: str = ""
 
 
+class SubGroupPolicy(ApiStruct):
+    """scheduling.volcano.sh/v1beta1 SubGroupPolicySpec."""
+
+    name: str = ""
+    network_topology: NetworkTopology | None = None
+    sub_group_size: int = 1
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
 class VolcanoGroupSpec(ApiStruct):
     """scheduling.volcano.sh/v1beta1 PodGroupSpec."""
 
@@ -425,6 +435,7 @@ class VolcanoGroupSpec(ApiStruct):
     priority_class_name: str = ""
     min_resources: Resources = {}
     network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
 
 class VolcanoGroup(ApiStruct):

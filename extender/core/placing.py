@@ -8,13 +8,14 @@ is passed over and blocks nobody (I7).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from extender.core import attempts, releasing, turns
+from extender.core import attempts, parts, releasing, turns
 from extender.core import commands as c
-from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
 from extender.core.groups import unknown_priority
 from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
@@ -22,7 +23,7 @@ from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
 from extender.core.state import State
-from extender.core.topology.limits import limit_of
+from extender.core.topology.limits import Limit, limit_of
 
 
 @dataclass(slots=True)
@@ -294,7 +295,7 @@ def _with_pins(s: State, view: Snapshot, gang: Gang, ask: Ask) -> list[tuple[Slo
         kept.append((slot, row))
     held = {slot.name for slot, _ in kept}
     rest = [m for m in ask.loose if m.name not in held]
-    found = _search(s, view, gang, rest, ask.required - held, [row for _, row in kept])
+    found = _search(s, view, gang, rest, ask.required - held, kept)
     view.rollback(mark)
     return found if isinstance(found, Refusal) else kept + found
 
@@ -305,11 +306,55 @@ def _search(
     gang: Gang,
     slots: list[Slot],
     required: set[str],
-    near: list[int] | None = None,
+    kept: Sequence[tuple[Slot, int]] = (),
 ) -> list[tuple[Slot, int]] | Refusal:
-    """Ask the planner for nodes; roles are members of one task and one shape."""
+    """Ask the planner for nodes: for parts of the gang, where it comes in any, else for all of it."""
     if not slots:
         return []
+    wishes = dict.fromkeys([*gang.near, *(x for m in slots if m.shape for x in m.shape.near)])
+    told = s.cluster.nodes.domains.levels
+    limit = limit_of(list(wishes), view.view.domains, told)
+    if isinstance(limit, Refusal):
+        return limit
+    placed = {m.name: s.cluster.row_of(m.node) for m in gang.members.values() if m.node}
+    rows = {name: row for name, row in placed.items() if row is not None}
+    rows |= {slot.name: row for slot, row in kept}
+    peers = sorted(set(rows.values()))
+    if not any(wish.size for wish in wishes):
+        return _planned(s, view, slots, required, peers, limit)
+
+    def plan_all(
+        view: Snapshot, some: Sequence[Slot], peers: Sequence[int], limit: Limit | None
+    ) -> list[tuple[Slot, int]] | Refusal:
+        return _planned(s, view, list(some), {m.name for m in some}, list(peers), limit)
+
+    found: list[tuple[Slot, int]] | Refusal = []
+    musts = [m for m in slots if m.name in required]
+    for some in [slots] if len(musts) == len(slots) else [slots, musts]:
+        names = {m.name for m in some}
+        members = sorted(
+            (m for m in gang.members.values() if m.name in rows or m.name in names), key=slot_order
+        )
+        split = parts.parts_of(members, gang.near, view.view.domains, told, rows)
+        if isinstance(split, Refusal):
+            return split
+        inside = {m.name for part in split for m in part.slots}
+        rest = [m for m in some if m.name not in inside]
+        found = parts.search(s.session, view, split, rest, peers, limit, plan_all)
+        if not isinstance(found, Refusal):
+            break
+    return found
+
+
+def _planned(
+    s: State,
+    view: Snapshot,
+    slots: list[Slot],
+    required: set[str],
+    peers: list[int],
+    limit: Limit | None,
+) -> list[tuple[Slot, int]] | Refusal:
+    """Ask the planner; roles are members of one task and one shape."""
     by_role: dict[tuple[str, PodShape], list[Slot]] = {}
     for slot in slots:
         assert slot.shape is not None
@@ -319,12 +364,6 @@ def _search(
     for (task, shape), members in zip(by_role, groups, strict=True):
         must = sum(m.name in required for m in members)
         roles.append(Role(task, shape, must, len(members) - must))
-    rows = (s.cluster.row_of(m.node) for m in gang.members.values() if m.node)
-    peers = sorted({row for row in rows if row is not None} | set(near or ()))
-    wishes = dict.fromkeys([*gang.near, *(wish for role in roles for wish in role.shape.near)])
-    limit = limit_of(list(wishes), view.view.domains, s.cluster.nodes.domains.levels)
-    if isinstance(limit, Refusal):
-        return limit
     found = plan(s.session, view, roles, peers=peers, limit=limit)
     if isinstance(found, Refusal):
         return found

@@ -46,6 +46,7 @@ class Code(StrEnum):
     NO_NODES = "NoNodes"
     TOO_FAR = "NotEnoughRoomTogether"
     NO_DOMAIN = "NoTopologyDomain"
+    PARTS = "NotEnoughRoomForParts"
     NO_HYPER_NODE = "NoHyperNode"
     UNKNOWN_LEVEL = "UnknownTopologyLevel"
     MIN_RESOURCES = "MinResourcesNotFree"
@@ -105,6 +106,7 @@ _TEXT: dict[Code, str] = {
     Code.NO_NODES: "the cluster has no nodes",
     Code.TOO_FAR: "no {level} has room for {want} pods together; {best} has room for {placed}",
     Code.NO_DOMAIN: "no node has the label {level}",
+    Code.PARTS: "{placed} of {want} parts of {size} pods fit, each in one {level}",
     Code.NO_HYPER_NODE: "no node is in a HyperNode of tier {tier} or nearer",
     Code.UNKNOWN_LEVEL: "{field}: {value} is no level of this cluster's network; allowed: {allowed}",
     Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",

@@ -23,6 +23,7 @@ from extender.core.objects import (
     Toleration,
     TopologySpreadConstraint,
 )
+from extender.core.quantity import count
 from extender.core.resources import pod_requests
 from extender.core.selectors import (
     IN,
@@ -51,7 +52,10 @@ INDEX_LABELS = frozenset(
 #: Kueue's annotations of a pod template: the label of a level (KEP-2724).
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
-NEAR_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY)
+#: The same for slices of so many pods, by their ranks.
+SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
+SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+NEAR_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SLICE_TOPOLOGY, SLICE_SIZE)
 
 #: The node field that matchFields can name.
 NAME_FIELD = "metadata.name"
@@ -182,12 +186,25 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
 
 
 def _near(annotations: Mapping[str, str]) -> tuple[Wish, ...]:
-    """Kueue's podset annotations (KEP-2724); unconstrained asks for nothing that is not done."""
+    """Kueue's podset annotations (KEP-2724); unconstrained asks for nothing that is not done.
+
+    Raises InvalidObject: slices without a level, or of a size that is no number.
+    """
     wishes = []
-    for key in NEAR_ANNOTATIONS:
+    for key in (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY):
         if key in annotations:
             hard = key == REQUIRED_TOPOLOGY
             wishes.append(Wish(hard, f"metadata.annotations[{key}]", label=annotations[key]))
+    if SLICE_TOPOLOGY in annotations or SLICE_SIZE in annotations:
+        label, size = annotations.get(SLICE_TOPOLOGY, ""), count(annotations.get(SLICE_SIZE, ""))
+        if not label:
+            raise InvalidObject(f"metadata.annotations[{SLICE_TOPOLOGY}]", label, "a level's label")
+        if not size:
+            given = annotations.get(SLICE_SIZE, "")
+            field = f"metadata.annotations[{SLICE_SIZE}]"
+            raise InvalidObject(field, given, "a whole number of at least 1")
+        field = f"metadata.annotations[{SLICE_TOPOLOGY}]"
+        wishes.append(Wish(True, field, label=label, size=size))
     return tuple(wishes)
 
 

@@ -68,8 +68,10 @@ def group(case: dict[str, Any]) -> e.GroupSeen:
 
 
 def member(at: int, case: dict[str, Any]) -> o.Pod:
+    """Labels have a letter for each member in turn."""
+    labels = {key: letters[at] for key, letters in case.get("labels", {}).items()}
     if "native" in case:
         spec = {"schedulingGroup": {"podGroupName": "g"}}
         return pod(f"w-{at}", gpus=1, spec=spec, annotations=case.get("pods"))
     annotations = {"scheduling.k8s.io/group-name": "g", **case.get("pods", {})}
-    return pod(f"w-{at}", gpus=1, annotations=annotations)
+    return pod(f"w-{at}", gpus=1, annotations=annotations, labels=labels)

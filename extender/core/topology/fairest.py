@@ -113,8 +113,8 @@ class _Task:
             fits = (k for k in (0, *_falling(sets[at])) if k <= want and before[at] >> want - k & 1)
             shares.append(next(fits))
             want -= shares[-1]
-        for each, share in zip(part.parts, reversed(shares), strict=True):
-            yield from self.taken(each, value, share)
+        for below, share in zip(part.parts, reversed(shares), strict=True):
+            yield from self.taken(below, value, share)
 
     def _part(self, rows: Int64s, level: int) -> _Part:
         if level + 1 < len(self.domains.levels):

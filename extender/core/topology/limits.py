@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from extender.core.reasons import Code, Refusal, refuse
+from extender.core.selectors import Selector
 from extender.core.topology.domains import HOST, Domains, Level
 
 
@@ -26,6 +28,16 @@ class Wish(Struct, frozen=True):
     label: str = ""
     tier: int | None = None
     tier_name: str = ""
+    #: Not all members together, but parts of so many, each in a domain of its own; 0: all.
+    size: int = 0
+    #: Of parts: whose they are (None: all who ask for it), and by which labels' values they are told
+    #: apart (None: by their ranks, so many after so many).
+    selector: Selector | None = None
+    keys: tuple[str, ...] | None = None
+
+    def for_all(self) -> Wish:
+        """The same level, asked for once for all."""
+        return replace(self, size=0, selector=None, keys=None)
 
     @property
     def value(self) -> str:
@@ -54,6 +66,8 @@ def limit_of(
     """
     bound = prefer = -1
     for wish in wishes:
+        if wish.size:
+            continue  # extender/core/parts.py
         level = _level(wish, domains, told)
         if level is not None and wish.hard:
             bound = max(bound, level)
