@@ -42,7 +42,7 @@ from extender.kube.requests import (
     request_of,
     wanted_right,
 )
-from extender.obs.events import Answer, EventWriter
+from extender.obs.events import UNSENT, Answer, EventWriter
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
@@ -372,14 +372,14 @@ def event_writer(
 
     async def post(namespace: str, body: Manifest) -> Answer:
         if not may_write():
-            return Answer(0)
+            return Answer(UNSENT)
         path = EVENTS.path(namespace)
         reply = await client.send("POST", path, body=orjson.dumps(body))
         return Answer(reply.code, reply.retry_after)
 
     async def patch(namespace: str, name: str, body: Manifest) -> Answer:
         if not may_write():
-            return Answer(0)
+            return Answer(UNSENT)
         path, data = EVENTS.path(namespace, name), orjson.dumps(body)
         reply = await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)
         return Answer(reply.code, reply.retry_after)

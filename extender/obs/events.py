@@ -28,7 +28,9 @@ _MESSAGE, _REASON, _NAME = 1024, 128, 253
 
 
 class Answer(Struct, frozen=True):
-    """Of the API server: the status code (0: none came), and the seconds that it asks to wait."""
+    """Of the API server: the status code (0: none came; UNSENT: it was not asked), and the seconds
+    that it asks to wait.
+    """
 
     code: int
     retry_after: float | None = None
@@ -39,8 +41,12 @@ Post = Callable[[str, Manifest], Awaitable[Answer]]
 #: (namespace, name, merge patch).
 PatchEvent = Callable[[str, str, Manifest], Awaitable[Answer]]
 
+UNSENT = -1
 #: 429: the API server has too much to do; the least seconds that it is then left alone.
 BUSY, BUSY_SECONDS = 429, 1.0
+#: No answer, or a fault of the server's: for some gangs an Event is all that says why they wait, so
+#: it is tried this often, with pauses that grow up to so many seconds (client-go: 12 times, 10 s).
+FAULTS, TRIES, MOST_SECONDS = frozenset({0, 500, 502, 503, 504}), 12, 10.0
 
 _Key = tuple[str, str, str, str, str]
 
@@ -52,6 +58,8 @@ class _Series(Struct):
     name: str = ""
     count: int = 0
     written: int = 0
+    #: Writes in a row that met a fault.
+    faults: int = 0
 
 
 class _Bucket(Struct):
@@ -121,10 +129,12 @@ class EventWriter:
         while True:
             while self._pending:
                 key, _ = self._pending.popitem(last=False)
-                answer = await self._write(self._series[key])
-                if answer.code == BUSY:
+                series = self._series[key]
+                answer = await self._write(series)
+                if answer.code == BUSY or series.faults:
                     # Nobody waits for an Event: all of them come later, this one first.
-                    await asyncio.sleep(max(answer.retry_after or 0.0, BUSY_SECONDS))
+                    pause = min(BUSY_SECONDS * 2.0 ** max(0, series.faults - 1), MOST_SECONDS)
+                    await asyncio.sleep(max(answer.retry_after or 0.0, pause))
                     self._put_back(key)
             self._wake.clear()
             await self._wake.wait()
@@ -143,6 +153,10 @@ class EventWriter:
             answer = await self._create(series)
         if answer.code == BUSY:
             return answer
+        series.faults = series.faults + 1 if answer.code in FAULTS else 0
+        if 0 < series.faults < TRIES:
+            return answer
+        series.faults = 0
         if not 200 <= answer.code < 300:
             self._metrics.notices.labels("failed").inc()
             return answer

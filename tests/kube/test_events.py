@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.api import NODES, PODS
 from extender.core.commands import Notice
-from extender.obs.events import Answer, EventWriter
+from extender.obs.events import FAULTS, TRIES, UNSENT, Answer, EventWriter
 from extender.obs.metrics import Metrics
 
 
@@ -83,8 +83,8 @@ async def test_an_event_that_expired_is_begun_again(api):
     assert methods == [("POST", 1), ("PATCH", 2), ("POST", 1)]
 
 
-async def test_what_failed_is_counted_with_the_next(api):
-    api.codes = [500]
+async def test_what_was_refused_is_counted_with_the_next(api):
+    api.codes = [403]
     await api.write(notice())
     await api.write(notice())
     assert [(call[0], call[3]["count"]) for call in api.calls] == [("POST", 1), ("POST", 2)]
@@ -131,3 +131,30 @@ async def test_a_busy_server_is_left_alone_and_nothing_is_lost(api, looptime):
     await asyncio.gather(task, return_exceptions=True)
     assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a", "a", "b", "b"]
     assert (api.count("created"), api.count("failed")) == (2, None)
+
+
+@pytest.mark.looptime(start=0)
+@pytest.mark.parametrize("code", sorted(FAULTS))
+async def test_an_event_outlives_faults_of_the_server_but_not_all_of_them(api, looptime, code):
+    """Chaos seed 500018: the one Event that said why a gang waits met a 503."""
+    api.codes = [code] * 2 + [201] + [code] * TRIES
+    task = asyncio.get_running_loop().create_task(api.writer.run())
+    api.writer.put(notice(uid="a", name="a"))
+    await asyncio.sleep(60)
+    assert [call[3]["count"] for call in api.calls] == [1, 1, 1]
+    assert (api.count("created"), api.count("failed")) == (1, None)
+    api.writer.put(notice(uid="b", name="b"))
+    await asyncio.sleep(300)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(api.calls) == 3 + TRIES
+    assert (api.count("created"), api.count("failed")) == (1, 1)
+
+
+@pytest.mark.looptime(start=0)
+async def test_a_replica_that_does_not_lead_tries_none_again(api, looptime):
+    api.codes = [UNSENT]
+    await api.write(notice())
+    await asyncio.sleep(60)
+    assert len(api.calls) == 1
+    assert api.count("failed") == 1
