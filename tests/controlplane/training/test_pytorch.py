@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from pathlib import Path
 
 from extender.core import api
 from extender.core.objects import Manifest
+from extender.jobs.restarts import RECORD
 from extender.runtime import Service
 from tests.controlplane.training import jobs
 from tests.controlplane.training.kubelet import ProcessKubelet
@@ -65,3 +67,26 @@ async def test_torchrun_goes_on_when_a_worker_is_killed(
     }
     assert "0" in starts
     assert len(starts) > 1, starts
+
+
+async def test_a_killed_worker_is_one_restart_of_the_gang_from_its_checkpoint(
+    world: World, muster: Service, kubelet: ProcessKubelet, tmp_path: Path
+) -> None:
+    """The kubelet would start it alone, and its peers would wait for it in vain."""
+    await world.nodes("n1", "n2", "n3", cpu="1")
+    await world.client.create(api.PYTORCH_JOBS, world.namespace, training(tmp_path, 40, 0.2))
+    async with asyncio.timeout(60):
+        while "step 5 " not in kubelet.log("ddp-master-0"):
+            await kubelet.printed()
+    kubelet.boxes["ddp-worker-1"].signal(signal.SIGKILL)
+    job = await world.until_object(
+        api.PYTORCH_JOBS, "ddp", jobs.holds("Succeeded"), "its end", patience=90
+    )
+    assert json.loads(job["metadata"]["annotations"][RECORD])["number"] == 1
+    lives = {each.uid for each in world.seen if each.namespace == world.namespace}
+    assert len(lives) == 2 * 3
+    for rank, name in enumerate(("ddp-master-0", "ddp-worker-0", "ddp-worker-1")):
+        said = kubelet.log(name)
+        starts = [line for line in said.splitlines() if "starts at step" in line]
+        assert int(starts[-1].rpartition(" ")[2]) >= 5, said
+        assert f"rank {rank} ended: 3 ranks, weight 3.00 bias 1.00" in said, said
