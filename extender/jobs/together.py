@@ -123,11 +123,14 @@ def _ran_whole(job: Manifest, parsed: TrainingJob) -> bool:
 
 
 def _earlier(cause: Cause, broken: Sequence[Pod]) -> bool:
-    """Whether the cause came before all of these failures (they are peers that lost a member)."""
+    """Whether the cause came before all of these failures (they are peers that lost a member).
+
+    In the same second, too, which is all that a status tells: a peer's connection breaks at once.
+    """
     ends = [
         times.parse(status.state.terminated.finished_at)
         for pod in broken
         for status in pod.status.container_statuses
         if status.state.terminated
     ]
-    return cause.at is not None and all(end is not None and end > cause.at for end in ends)
+    return cause.at is not None and all(end is not None and end >= cause.at for end in ends)
