@@ -53,10 +53,20 @@ async def nodes(world: World, *names: str, gpus: int = 2) -> None:
     await fleet.add_nodes(world.client, bodies)
 
 
+#: Seconds. Admission (OwnerReferencesPermissionEnforcement) reads every 30 s which kinds there are; where a
+#: definition was replaced it may do so just before the new one is told, and refuses the job's objects till then.
+_LEARNT_SECONDS = 100.0
+pytestmark = pytest.mark.timeout(300)
+
+
 async def until(world: World, resource: api.Resource, name: str, condition: str) -> Manifest:
     try:
         return await world.until_object(
-            resource, name, lambda j: conditions(j).get(condition) == "True", condition
+            resource,
+            name,
+            lambda j: conditions(j).get(condition) == "True",
+            condition,
+            patience=_LEARNT_SECONDS,
         )
     except AssertionError as error:
         said = [event["message"] for event in await world.events(name)]
