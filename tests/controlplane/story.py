@@ -46,6 +46,8 @@ class Story:
     #: Names with every message that stood on such an object when the stories were found equal.
     stood: set[tuple[str, str]] = field(default_factory=set)
     _lives: dict[str, list[str]] = field(default_factory=dict)
+    #: Pods that Muster was told to have refused.
+    _refused: set[str] = field(default_factory=set)
 
     def see(self, resource: api.Resource, kind: str, obj: Manifest) -> None:
         """One event of a watch."""
@@ -60,7 +62,22 @@ class Story:
         elif kind != "DELETED":
             on = obj["involvedObject"]
             what = (f"{on['kind']} {on['name']}", obj["type"], obj["reason"], obj["message"])
-            self.events.add(self._normal(what))
+            if not self._swallowed(*what):
+                self.events.add(self._normal(what))
+
+    def _swallowed(self, on: str, _: str, reason: str, message: str) -> bool:
+        """Whether it is chance that this Event is there.
+
+        kube-scheduler tells all refusals of one version of a pod in one Event, with the first's words. A pod
+        that Muster refuses is looked at again once that is written, and told then; one that Muster has refused,
+        and other filters refuse now, is not.
+        """
+        if reason != "FailedScheduling":
+            return False
+        if "Muster: " in message:
+            self._refused.add(on)
+            return False
+        return on in self._refused
 
     def present(self) -> list[str]:
         """How things stand, a line for each."""
