@@ -13,9 +13,11 @@ What the rest of Muster uses, in the order in which it is used::
     preferred.preferred_allocation what the device plugin will do    -> devices
     kubelet.admit(kubelet, stock, pod)  what a plain kubelet will do -> Verdict (zones, devices)
     bandwidth.over_nodes(..)       GB/s of a gang over nodes
+    network.Network                levels of labels, HyperNodes and Topologies, and their domains
     domains.DomainTable            racks, blocks and cliques of the rows of the cluster
     limits.limit_of(wishes, ..)    how far apart a gang may be       -> Limit or Refusal
     spread.areas, .divide, .ports  domains for a gang, best first; its rows; what it can send
+    fairest.fairest                its rows, exactly, for members that are alike
                                    (put together in extender/core/nearest.py)
 
 A source that is missing or wrong leaves the topology unknown (None), which is neither good nor
