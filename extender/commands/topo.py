@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from extender.core.topology.choice import Choices, Chosen
 
 HELP = "read a node's links and say which devices a job would get"
-_FILE = "output of `nvidia-smi topo -m` or `rocm-smi --showtopo`; - is standard input"
+_FILE = (
+    "output of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `kubectl get node NAME -o json` (what"
+    " `muster agent` published of it); - is standard input"
+)
 _PRODUCT = "the GPUs' product, as GFD labels it; guessed from the links without it"
 
 
@@ -29,7 +32,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--product", default="", metavar="NAME", help=_PRODUCT)
         if name == "place":
             command.add_argument("--gpus", type=int, required=True, metavar="K", help="how many")
-            command.add_argument("--busy", default="", metavar="0,3", help="GPUs that are taken")
+            command.add_argument(
+                "--busy",
+                metavar="0,3",
+                help="GPUs that are taken (of a Node: those that are held or do not work)",
+            )
         json_flag(command)
 
 
@@ -37,9 +44,14 @@ def run(args: argparse.Namespace) -> int:
     from extender.core.errors import MusterError
     from extender.core.topology import read
     from extender.core.topology.products import named
+    from extender.core.topology.published import read_node
 
     try:
-        reading = read(_text(args.file), args.product)
+        text, busy = _text(args.file), dict[int, str]()
+        if text.lstrip().startswith("{"):
+            reading, busy = read_node(text)
+        else:
+            reading = read(text, args.product)
         if args.product and named(args.product) is None:
             say(
                 "topo",
@@ -52,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
         for warning in reading.warnings:
             say("topo", f"{args.file}: {warning}")
         model = model_of(reading.topology)
-        return _show(args, reading, model) if args.what == "show" else _place(args, model)
+        return (
+            _show(args, reading, model, busy) if args.what == "show" else _place(args, model, busy)
+        )
     except (OSError, MusterError) as error:
         say("topo", f"{args.file}: {getattr(error, 'strerror', None) or error}")
         return MISUSE
@@ -107,8 +121,12 @@ def _parse(args: argparse.Namespace, reading: Reading) -> int:
     return OK
 
 
-def _show(args: argparse.Namespace, reading: Reading, model: NodeModel) -> int:
+def _show(
+    args: argparse.Namespace, reading: Reading, model: NodeModel, busy: dict[int, str]
+) -> int:
     document = _document(reading)
+    for at, gpu in enumerate(document["gpus"]):
+        gpu["busy"] = busy.get(at)
     document["pairs_gbs"] = [[round(float(hop), 1) for hop in row] for row in model.hop]
     document["switched"] = model.switched
     document["bandwidth_gbs"] = _number(float(model.bandwidth[-1]))
@@ -124,10 +142,13 @@ def _show(args: argparse.Namespace, reading: Reading, model: NodeModel) -> int:
     for name in [*(f"GPU{index}" for index in known.index), *known.nics]:
         table.add_column(name, justify="center", no_wrap=True)
     table.add_column("NUMA", justify="center")
+    if busy:
+        table.add_column("in use by, or not working")
     for i, words in enumerate(reading.words):
         row = [_cell(word, float(model.hop[i, j])) for j, word in enumerate(words)]
         nics = [nic["links"][i] for nic in document["nics"]]
-        table.add_row(f"GPU{known.index[i]}", *row, *nics, reading.affinity[i] or "-")
+        why = [busy.get(i, "-")] if busy else []
+        table.add_row(f"GPU{known.index[i]}", *row, *nics, reading.affinity[i] or "-", *why)
     # Rows stay whole: a terminal that is too narrow scrolls, or the output goes to a file.
     console = Console()
     console.print(table, width=max(console.width, 8 * len(table.columns) + 12))
@@ -146,11 +167,11 @@ def _cell(word: str, gbs: float) -> str:
     return f"[{colour}]{word}[/]\n[dim]{gbs:.0f}[/]"
 
 
-def _place(args: argparse.Namespace, model: NodeModel) -> int:
+def _place(args: argparse.Namespace, model: NodeModel, told: dict[int, str]) -> int:
     from extender.core.topology import choice
 
     known = model.topology
-    busy = _busy(args.busy, known.index)
+    busy = set(told) if args.busy is None else _busy(args.busy, known.index)
     free = [position for position in range(len(known)) if position not in busy]
     choices = choice.choices_of(model)
     chosen = choice.choose(choices, free, args.gpus)

@@ -88,8 +88,8 @@ _TEXT: dict[Code, str] = {
         "the fewest NUMA nodes that could have {asked} do not have them free together ({free}),"
         " policy restricted"
     ),
-    Code.EVIDENCE: "kube-scheduler refused it there: {message}",
     Code.DEVICES: "{free} of {total} {resource} free, {asked} asked; not working: {health}",
+    Code.EVIDENCE: "kube-scheduler refused it there: {message}",
     Code.KUBELET: "its kubelet refused it there: {message}",
     Code.PLUGIN: "refused by plugin {plugin}",
     Code.FITS: "room for {room}",

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from tests.bench import choice, filtering, hold, lives, plan, restart, throughput
+from tests.bench import choice, filtering, hold, lives, plan, prioritize, restart, throughput
 
 BENCHES = {
     "plan": plan,
@@ -15,6 +15,7 @@ BENCHES = {
     "hold": hold,
     "restart": restart,
     "choice": choice,
+    "prioritize": prioritize,
     "lives": lives,
 }
 

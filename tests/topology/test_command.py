@@ -162,3 +162,54 @@ def test_show(capsys, file: str) -> None:
     assert code == 0
     assert "4 GPUs, direct links; all together 80.0 GB/s" in out
     assert "NV2" in out
+
+
+def node_file(tmp_path: Path, **annotations: str) -> str:
+    path = tmp_path / "node.json"
+    marks = {f"scheduling.muster.dev/{key}": text for key, text in annotations.items()}
+    path.write_text(json.dumps({"kind": "Node", "metadata": {"annotations": marks}}))
+    return str(path)
+
+
+PUBLISHED = {
+    "topology": '{"v":1,"devices":4,"links":"NV12 NODE*2 NODE*2 NV12","numa":"0*4"}',
+    "devices": '{"v":1,"devices":4,"health":"ok*3 ecc","pods":["team/a"],"held":"0 -*3"}',
+}
+
+
+def test_a_node_as_kubectl_prints_it(capsys, tmp_path: Path) -> None:
+    path = node_file(tmp_path, **PUBLISHED)
+    code, out, err = ran(capsys, "show", path, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["links"][0] == ["X", "NV12", "NODE", "NODE"]
+    assert [gpu["busy"] for gpu in document["gpus"]] == ["team/a", None, None, "ecc"]
+    code, out, _ = ran(capsys, "show", path)
+    assert (code, "team/a" in out) == (0, True)
+    code, out, _ = ran(capsys, "place", path, "--gpus", "2", "--json")
+    assert (code, json.loads(out)["devices"]) == (0, [1, 2])
+    code, out, _ = ran(capsys, "place", path, "--gpus", "2", "--busy", "", "--json")
+    assert (code, json.loads(out)["devices"]) == (0, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"kind":"Pod"}', "kind: 'Pod' is not allowed: Node"),
+        ("{", "JSON of one Node"),
+        (
+            '{"kind":"Node"}',
+            "scheduling.muster.dev/topology]: '' is not allowed: what `muster agent`",
+        ),
+        (
+            '{"kind":"Node","metadata":{"annotations":{"scheduling.muster.dev/topology":"{}"}}}',
+            "scheduling.muster.dev/topology]",
+        ),
+    ],
+)
+def test_no_node(capsys, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(text)
+    code, out, err = ran(capsys, "show", str(path))
+    assert (code, out) == (2, "")
+    assert words in err
