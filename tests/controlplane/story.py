@@ -45,9 +45,9 @@ class Story:
     events: set[tuple[str, ...]] = field(default_factory=set)
     #: Names with every message that stood on such an object when the stories were found equal.
     stood: set[tuple[str, str]] = field(default_factory=set)
+    #: Pods that were told to be refused by Muster, in either story.
+    refused: set[str] = field(default_factory=set)
     _lives: dict[str, list[str]] = field(default_factory=dict)
-    #: Pods that Muster was told to have refused.
-    _refused: set[str] = field(default_factory=set)
 
     def see(self, resource: api.Resource, kind: str, obj: Manifest) -> None:
         """One event of a watch."""
@@ -62,22 +62,9 @@ class Story:
         elif kind != "DELETED":
             on = obj["involvedObject"]
             what = (f"{on['kind']} {on['name']}", obj["type"], obj["reason"], obj["message"])
-            if not self._swallowed(*what):
-                self.events.add(self._normal(what))
-
-    def _swallowed(self, on: str, _: str, reason: str, message: str) -> bool:
-        """Whether it is chance that this Event is there.
-
-        kube-scheduler tells all refusals of one version of a pod in one Event, with the first's words. A pod
-        that Muster refuses is looked at again once that is written, and told then; one that Muster has refused,
-        and other filters refuse now, is not.
-        """
-        if reason != "FailedScheduling":
-            return False
-        if "Muster: " in message:
-            self._refused.add(on)
-            return False
-        return on in self._refused
+            self.events.add(self._normal(what))
+            if _held(*what[2:]):
+                self.refused.add(what[0])
 
     def present(self) -> list[str]:
         """How things stand, a line for each."""
@@ -93,6 +80,10 @@ class Story:
             shown = aspects | {"nominated": elsewhere}
             lines += [f"{name} {aspect}: {values}" for aspect, values in shown.items()]
         for on, kind, reason, message in sorted(self.events):
+            # kube-scheduler tells all refusals of one version of a pod in one Event, with the first's words. One
+            # that Muster refuses is looked at again once that is written; refused otherwise, it may not be.
+            if reason == "FailedScheduling" and on in self.refused and not _held(reason, message):
+                continue
             if kind == "Normal" or (on.split()[1], message) in self.stood:
                 lines.append(f"event on {on}: {kind} {reason} {message}")
         return lines
@@ -138,6 +129,10 @@ class Story:
         return tuple(normal(text.replace(self.namespace, "NAMESPACE")) for text in texts)
 
 
+def _held(reason: str, message: str) -> bool:
+    return reason == "FailedScheduling" and "Muster: " in message
+
+
 #: What is chance in a text: a pattern, what stands for it, and why.
 _CHANCE = (
     # The gang is told to be whole at any number from its minimum on.
@@ -170,6 +165,8 @@ async def differences(
     end = loop.time() + patience
     while True:
         await _quiet(real, other, end)
+        real.refused |= other.refused
+        other.refused |= real.refused
         lines = difflib.unified_diff(told(real), told(other), "real", "stand-in", n=1, lineterm="")
         if not (found := list(lines)):
             real.stand()

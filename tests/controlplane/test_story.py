@@ -115,9 +115,12 @@ async def test_what_is_chance_is_no_difference() -> None:
 async def test_a_refusal_after_musters_may_be_told_with_it(held: bool) -> None:
     full = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
     stands = member("real", "1", is_=condition("PodScheduled", "False", "Unschedulable", full))
-    first: list[Seen] = [*(waiting() if held else ()), (api.PODS, "MODIFIED", stands)]
+    first: list[Seen] = [(api.PODS, "MODIFIED", stands)]
     telling = (api.EVENTS, "ADDED", event("real", "Warning", "FailedScheduling", full))
-    found = await compared(told([*first, telling], [], "real"), told(first, [], "real"))
+    refused = waiting()[2:3] if held else []  # as far as the other has heard
+    found = await compared(
+        told([*first, telling], [], "real"), told([*first, *refused], [], "real")
+    )
     assert (not found) == held
 
 
