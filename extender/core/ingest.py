@@ -33,9 +33,7 @@ MARK = "Muster: "
 def pod_seen(s: State, pod: Pod, now: float) -> None:
     """A pod was added or changed."""
     meta = pod.metadata
-    known = s.slots.get((meta.namespace, meta.name))
-    if known is not None and known[1].uid not in ("", meta.uid):
-        _lost(s, *known, "the pod was replaced by a namesake")
+    known = _known(s, meta)
     claim = membership(pod)
     shape, fault = _shape(s, pod)
     held = s.cluster.row_of_pod(meta.uid) is not None
@@ -45,7 +43,8 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     _tell_job(s, pod)
     if isinstance(claim, Refusal):
         fault, claim = claim, None
-    if meta.uid in s.foreign and (claim is None or s.foreign[meta.uid][0] != claim.key):
+    place = (None if claim is None else claim.key, meta.name)
+    if s.foreign.get(meta.uid, place) != place:
         _forget_foreign(s, meta.uid)
     if claim is None:
         if fault is not None and pod.spec.scheduler_name in s.rules.scheduler_names:
@@ -74,6 +73,17 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
     if claim.min_available is not None:
         gang.claim = claim
         slot.owner = next((each for each in meta.owner_references if each.controller), None)
+
+
+def _known(s: State, meta: Meta) -> tuple[Gang, Slot] | None:
+    """The member of this name. One that was another pod, or this one by another name, is lost."""
+    place = (meta.namespace, meta.name)
+    known = s.slots.get(place)
+    if known is not None and known[1].uid not in ("", meta.uid):
+        _lost(s, *known, "the pod was replaced by a namesake")
+    if (before := s.uids.get(meta.uid, place)) != place:
+        _lost(s, *s.slots[before], "the pod goes by another name")
+    return known
 
 
 def pod_gone(s: State, event: e.PodGone) -> None:

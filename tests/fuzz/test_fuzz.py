@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.core import topology
+from extender.core.api import PODS
 from extender.core.errors import ConfigError, InvalidObject
 from extender.core.topology import nrt
 from extender.settings import parse_text
 from tests.fuzz.draw import replaced, written
 from tests.fuzz.targets import TARGETS, objects, verb
-from tests.fuzz.world import good
+from tests.fuzz.world import Show, World, good
 
 HERE = Path(__file__).parent
 FINDINGS = yaml.safe_load((HERE / "findings.yaml").read_text(encoding="utf-8"))
@@ -58,6 +59,21 @@ def test_a_pod_that_changes_its_owner_is_remembered_of_none():
     first, second = good("pods."), good("pods.")
     second["metadata"]["ownerReferences"][0]["uid"] = "u-other"
     objects("pods.", [written(first), written(second)])
+
+
+@pytest.mark.parametrize("kind", ["pods.", "bound pods."])
+@pytest.mark.parametrize("scheduler", ["muster", "other"])
+def test_a_pod_that_goes_by_another_name_is_one_pod(kind, scheduler):
+    names = ("odd-0", "odd-1")
+    shown = [good(kind, name, "u-0") for name in names]
+    for raw in shown:
+        raw["spec"]["schedulerName"] = scheduler
+    objects(kind, [written(raw) for raw in shown])
+    with World() as world:
+        Show(world, PODS).objects(*(written(raw) for raw in shown))
+        gangs = world.state.gangs.values()
+        assert not any(names[0] in (*gang.members, *gang.foreign) for gang in gangs)
+        assert sum(names[1] in (*gang.members, *gang.foreign) for gang in gangs) == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.parent.name}-{seed.name}")
