@@ -41,7 +41,7 @@ _PORTS = range(20_000, 30_000)
 _POLL = 0.05
 
 #: Seconds that a server may take to become ready, on a machine that is busy with other things.
-_START_SECONDS = 90
+_START_SECONDS = 300
 
 #: Lines of a log that an error shows.
 _TAIL = 20

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -18,17 +20,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="default %(default)s")
     parser.add_argument("--keep", type=Path, help="a folder for logs and history.jsonl")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="judge a history.jsonl again")
+    parser.add_argument("--slack", type=float, default=1.0, help="the machine is so much slower")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after so many")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args()
     if args.judge is not None:
         with args.judge.open() as lines:
-            report = {"violations": judge(lines)}
-    elif args.keep is not None:
-        args.keep.mkdir(parents=True, exist_ok=True)
-        report = asyncio.run(soak(args.kills, args.seed, args.keep))
+            report = {"violations": judge(lines, args.slack)}
     else:
-        with tempfile.TemporaryDirectory(prefix="muster-soak-") as folder:
-            report = asyncio.run(soak(args.kills, args.seed, Path(folder)))
+        with contextlib.ExitStack() as stack:
+            folder = args.keep
+            if folder is None:
+                made = tempfile.TemporaryDirectory(prefix="muster-soak-")
+                folder = Path(stack.enter_context(made))
+            folder.mkdir(parents=True, exist_ok=True)
+            limits = {"slack": args.slack, "minutes": args.minutes}
+            report = asyncio.run(soak(args.kills, args.seed, folder, **limits))
     print(json.dumps(report, indent=None if args.json else 1))
     return 1 if report["violations"] else 0
 

@@ -43,7 +43,9 @@ class Gang:
 class Checker:
     """Fed entry by entry; `violations` grows. Nothing is asked of anybody."""
 
-    def __init__(self) -> None:
+    def __init__(self, slack: float = 1.0) -> None:
+        """``slack``: how much slower than an idle machine this one may be: deadlines grow by it."""
+        self._slack = slack
         self.violations: list[dict[str, Any]] = []
         #: bound, whole, kills that cut a gang, ...
         self.counts: Counter[str] = Counter()
@@ -190,7 +192,9 @@ class Checker:
         gang = self.gangs.get(group)
         if gang is None or gang.whole or reading.owner_of(gang.record):
             return  # a job's members are judged by their job
-        gone = [at for at in self._gone.get(group, ()) if self._now - at <= _GONE_SECONDS]
+        gone = [
+            at for at in self._gone.get(group, ()) if self._now - at <= _GONE_SECONDS * self._slack
+        ]
         exist = len(self._alive(group)) + len(gone)
         least = reading.minimum(group[0], gang.record)
         if exist < least:
@@ -281,15 +285,16 @@ class Checker:
     def _judge(self, gang: Gang) -> None:
         """I1, I3 and I4, each said once of a gang."""
         name = "/".join(gang.key)
+        commit, deadline = COMMIT_SECONDS * self._slack, DEADLINE_SECONDS * self._slack
         if gang.partial is not None:
             since, faults = gang.partial
             age, part = self._serving - since, f"{gang.part} members of {name} are bound"
-            if faults == self._faults and age > COMMIT_SECONDS:
-                self._once(gang, "I1", f"{part} for {COMMIT_SECONDS:g} s, and nothing had failed")
-            elif age > DEADLINE_SECONDS:
-                self._once(gang, "I4", f"{part} for {DEADLINE_SECONDS:g} s after a crash")
-        if gang.room is not None and self._serving - gang.room > DEADLINE_SECONDS:
-            self._once(gang, "I3", f"{name} waits beside room for {DEADLINE_SECONDS:g} s")
+            if faults == self._faults and age > commit:
+                self._once(gang, "I1", f"{part} for {commit:g} s, and nothing had failed")
+            elif age > deadline:
+                self._once(gang, "I4", f"{part} for {deadline:g} s after a crash")
+        if gang.room is not None and self._serving - gang.room > deadline:
+            self._once(gang, "I3", f"{name} waits beside room for {deadline:g} s")
 
     def _once(self, gang: Gang, invariant: str, message: str) -> None:
         if invariant not in gang.told:

@@ -48,7 +48,9 @@ class Faults:
         recorder: Recorder,
         checker: Checker,
         rng: random.Random,
+        slack: float = 1.0,
     ) -> None:
+        self._mend_seconds = _MEND_SECONDS * slack
         self.kills: Counter[str] = Counter()
         self._plane = plane
         self._replicas = replicas
@@ -75,7 +77,7 @@ class Faults:
         self.kills[kind] += 1
         self._recorder.mark("DOWN", kind)
         mend = await self._strikes[kind]()
-        async with asyncio.timeout(_MEND_SECONDS):
+        async with asyncio.timeout(self._mend_seconds):
             await mend()
             await self.leader()
         self._recorder.mark("UP", kind)
@@ -95,7 +97,7 @@ class Faults:
 
     async def _leads(self) -> tuple[Replica, Replica]:
         """Who leads, and who stands by."""
-        async with asyncio.timeout(_MEND_SECONDS):
+        async with asyncio.timeout(self._mend_seconds):
             leader = await self.leader()
         (other,) = (each for each in self._replicas if each is not leader)
         return leader, other

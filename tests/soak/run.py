@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import ssl
+import sys
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -41,8 +43,14 @@ SETTLE_SECONDS = 40.0
 _LOOK = 0.02
 
 
-async def soak(kills: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Run so many kills, and report; the history is left in ``folder``."""
+async def soak(
+    kills: int, seed: int, folder: Path, *, slack: float = 1.0, minutes: float = math.inf
+) -> dict[str, Any]:
+    """Run so many kills, and report; the history is left in ``folder``.
+
+    ``slack`` times as long is waited, and allowed, as on two idle cores. After ``minutes`` it ends with
+    the round that is under way.
+    """
     rng = random.Random(seed)
     started = time.monotonic()
     port = free_port()
@@ -57,7 +65,7 @@ async def soak(kills: int, seed: int, folder: Path) -> dict[str, Any]:
         # Once for both replicas, which would compile them at the same time.
         await asyncio.to_thread(compile_all)
         await asyncio.to_thread(_start, plane, config)
-        checker = Checker()
+        checker = Checker(slack)
         history = folder / "history.jsonl"
         with Recorder(plane.server_url, str(plane.ca), plane.token) as recorder:
             async with (
@@ -74,18 +82,21 @@ async def soak(kills: int, seed: int, folder: Path) -> dict[str, Any]:
                     recorder,
                     checker,
                     rng,
+                    slack,
                 )
                 await load.prepare()
                 await faults.leader()
                 with history.open("w") as out:
                     async with _judging(recorder, checker, load, out):
-                        await _rounds(kills, faults, load, checker, recorder)
+                        ends = started + minutes * 60
+                        await _rounds(kills, ends, slack, faults, load, checker, recorder)
                     _take(recorder, checker, out)
             relists = recorder.relists
     finally:
         await asyncio.to_thread(plane.stop)
     return {
         "seed": seed,
+        "slack": slack,
         "kills": sum(faults.kills.values()),
         "by_kind": dict(sorted(faults.kills.items())),
         "made": dict(sorted(load.made.items())),
@@ -98,26 +109,34 @@ async def soak(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def judge(history: Iterable[str]) -> list[dict[str, Any]]:
+def judge(history: Iterable[str], slack: float = 1.0) -> list[dict[str, Any]]:
     """The violations of a history that an earlier run has left, one entry a line."""
-    checker = Checker()
+    checker = Checker(slack)
     for line in history:
         checker.feed(json.loads(line))
     return checker.violations
 
 
 async def _rounds(
-    kills: int, faults: Faults, load: Load, checker: Checker, recorder: Recorder
+    kills: int,
+    ends: float,
+    slack: float,
+    faults: Faults,
+    load: Load,
+    checker: Checker,
+    recorder: Recorder,
 ) -> None:
     """Kills under load; after each round the load stands still until everything has settled."""
-    while (left := kills - sum(faults.kills.values())) > 0:
+    while (left := kills - sum(faults.kills.values())) > 0 and time.monotonic() < ends:
         for _ in range(min(left, KILLS_A_ROUND)):
             await faults.once(load.news)
         load.open.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_SECONDS), load.news:
+            async with asyncio.timeout(SETTLE_SECONDS * slack), load.news:
                 await load.news.wait_for(lambda: not checker.unsettled())
         recorder.mark("QUIET", "after a round")
+        done = sum(faults.kills.values())
+        print(f"{done} of {kills} kills, {len(checker.violations)} violations", file=sys.stderr)
         load.open.set()
 
 
