@@ -19,7 +19,7 @@ from extender.core.ingest import PLAN_ANNOTATION
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, shape_of
-from extender.core.state import Admission, Job, State
+from extender.core.state import Admission, Job, State, admission_keys
 
 #: How long a refused dry run is believed (quota may have been freed since).
 ADMISSION_SECONDS = 10.0
@@ -48,9 +48,9 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape |
     form = _form(body, job.name)
     mark = (slot.task, form)
     if mark not in job.admitted:
-        key = (job.namespace, form)
+        key, own = admission_keys(job, form)
         if (asked := s.admissions.get(key)) is not None and asked.apart:
-            key = (job.namespace, f"{form} {job.uid}")
+            key = own
             asked = s.admissions.get(key)
         if asked is not None and asked.answer is not None and now - asked.at < ADMISSION_SECONDS:
             _learn(s, job, mark, asked)

@@ -80,8 +80,7 @@ def fail(s: State, gang: Gang, refusal: Refusal, now: float) -> None:
             slot.doomed = True
     job = s.jobs.get(gang.job) if gang.job else None
     if job is not None:
-        job.admitted.clear()
-        s.admissions.clear()
+        s.forget_admitted(job)
     # Pods made only to be seen are no attempt, but their refusals wait longer and longer, too.
     gang.attempt += gang.stage == Stage.WAITING
     abort(s, gang, refusal.render(), now)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from extender.core import fit, zoned
 from extender.core.framework import BoolArray
+from extender.core.nodes import CEILING
 from extender.core.reasons import Code, Reason
 from extender.core.resources import PODS, render
 from extender.core.shape import PodShape
@@ -167,16 +168,21 @@ def _resources(snapshot: Snapshot, shape: PodShape, left: BoolArray) -> list[Rea
     told: list[tuple[_Short, str]] = []
     for group in classes.values():
         told.extend(_told(group, names[group[0].column]))
+    asks = dict(shape.requests)  # a column holds no more than CEILING of it
     reasons = []
     for each, free_text in sorted(told, key=lambda line: _distance(line[0])):
         name = names[each.column]
-        want = int(request[each.column])
         code = Code.TOO_MANY_PODS if name == PODS else Code.RESOURCE
-        values: dict[str, str | int] = {"free": free_text, "total": render(name, each.total)}
+        values: dict[str, str | int] = {"free": free_text, "total": _amount(name, each.total)}
         if code is Code.RESOURCE:
             values["resource"] = name
-        reasons.append(Reason.of(code, each.nodes, **values, asked=render(name, want)))
+        reasons.append(Reason.of(code, each.nodes, **values, asked=render(name, asks[name])))
     return reasons
+
+
+def _amount(name: str, value: int) -> str:
+    """Of a node's column, which holds less than CEILING however much the node says that it has."""
+    return render(name, value) if value < CEILING - 1 else f"{render(name, CEILING)} or more"
 
 
 def _distance(short: _Short) -> tuple[float, int, int, int]:

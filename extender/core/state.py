@@ -140,6 +140,11 @@ class Admission:
     waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
+def admission_keys(job: Job, form: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Where the dry run of pods of a form is kept: for all jobs of the namespace, and the job's own."""
+    return (job.namespace, form), (job.namespace, f"{form} {job.uid}")
+
+
 @dataclass(slots=True)
 class HeldBind:
     """An open /bind request of a pod that is not (yet) a known member."""
@@ -310,6 +315,13 @@ class State:
         self.counters[what] = self.counters.get(what, 0) + by
 
     # -- jobs
+
+    def forget_admitted(self, job: Job) -> None:
+        """Ask again what the API server makes of its pods; of other forms the answers stand."""
+        for _, form in job.admitted:
+            for key in admission_keys(job, form):
+                self.admissions.pop(key, None)
+        job.admitted.clear()
 
     def runs(self, owner: OwnerRef) -> bool:
         """Whether an owner is a job of a kind that Muster runs."""

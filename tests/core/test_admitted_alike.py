@@ -7,9 +7,11 @@ from typing import Any
 from extender.core import commands as c
 from extender.core.api import MPI_JOBS, NODES, PODS, PYTORCH_JOBS
 from extender.core.gang import Gang
+from extender.core.reasons import Code, refuse
+from extender.core.state import Admission
 from tests.builders import GPU
 from tests.core import machine_stories as do
-from tests.core.machine import Machine
+from tests.core.machine import Fault, Machine
 
 NAME_LABEL = "training.kubeflow.org/job-name"
 
@@ -156,3 +158,23 @@ def test_jobs_of_mpi_are_alike_though_each_mounts_its_own_keys() -> None:
     assert len(m.bound()) == 6
     assert sorted(name.partition("-")[2] for name in asked) == ["launcher", "worker-0"]
     m.finish()
+
+
+def test_a_job_that_fails_to_be_made_asks_again_about_its_own_pods_alone() -> None:
+    m = Machine()
+    do.nodes(m, 4)
+    assert m.leader is not None
+    known = m.leader.state.admissions
+    others = [("default", "another form"), ("elsewhere", "another form")]
+    for key in others:
+        known[key] = Admission(at=m.now, answer=refuse(Code.ADMISSION, pod="p", message=""))
+    asked = dry_runs(m)
+    m.faults.append(Fault("403", verb="Create", kind="Pod", name="j-", times=1))
+    job(m, "j")
+    m.flush()
+    assert m.leader.state.counters["rollbacks"] == 1
+    assert len(asked) == 2
+    assert set(others) < set(known)
+    m.rest(60)
+    assert set(m.bound()) == {"j-worker-0", "j-worker-1"}
+    assert not known

@@ -185,6 +185,17 @@ def test_what_can_never_fit_is_said_so():
     assert refused(made, role(1, gpus=16)).startswith("0 of 1 pods would fit")
 
 
+def test_the_largest_quantities_are_said_as_they_are():
+    most = str(2**63 - 1)
+    asked = refused(cluster(*gpu_nodes(a=8)), role(1, requests={GPU: most}))
+    assert f"8 of 8 {GPU} free, {most} asked" in asked
+    huge = cluster(node("a", resources={GPU: str(2**60)}))
+    said = refused(huge, role(1, requests={GPU: most}))
+    assert f" of {2**52} or more {GPU} free, {most} asked" in said
+    asked = refused(cluster(node("a", memory="1Ti")), role(1, gpus=0, requests={"memory": "7Ei"}))
+    assert "1Ti of 1Ti memory free, 7Ei asked" in asked
+
+
 def test_a_cluster_without_nodes():
     assert refused(cluster(), role(2)) == "0 of 2 pods fit; the cluster has no nodes"
 
