@@ -172,6 +172,7 @@ async def running(
                 "apiServer": client.server,
                 "identity": elector.identity,
                 "leaseHolder": elector.holder(),
+                "notListed": reflectors.waits_for(),
             }
 
         def reviewed(error: ApiError | None) -> None:

@@ -49,7 +49,8 @@ async def readyz(request: web.Request) -> web.Response:
     """200 when caches are synced and kernels warm, on every replica; else 503."""
     if request.app[VIEW].ready():
         return web.Response(text="ok\n")
-    return web.Response(status=503, text="caches are not synced yet\n")
+    lines = ["caches are not synced yet", *request.app[FACTS]().get("notListed", ())]
+    return web.Response(status=503, text="".join(f"{line}\n" for line in lines))
 
 
 async def metrics(request: web.Request) -> web.Response:

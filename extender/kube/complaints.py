@@ -23,7 +23,8 @@ _ALL = {
     ),
     429: ("the API server asks to wait", ""),
 }
-_RBAC = "kubectl apply -k manifests/base (rbac.yaml), or give these rights to the user"
+#: What helps where a right is missing: an upgrade may need more than the role of the version before.
+RBAC = "kubectl apply -k manifests/base (rbac.yaml), or give these rights to the user"
 
 _WATCH = "watch"
 
@@ -50,7 +51,7 @@ class Complaints:
             sentence = "watches break; they are taken up where they were"
         elif error.code >= 500:
             sentence = "the API server is in trouble"
-        help_ = do or help_ or (_RBAC if error.code == 403 else "")
+        help_ = do or help_ or (RBAC if error.code == 403 else "")
         hint = {"do": help_} if help_ else {}
         text = " ".join((str(error) if error.code else error.message).split())
         _log.warning(sentence, server=self._server(), error=text, **hint)

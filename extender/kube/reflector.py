@@ -25,7 +25,7 @@ from extender.core.errors import ApiError, Gone, Unreachable
 from extender.core.events import Event, KindServed, Listed, Synced
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
-from extender.kube.complaints import Complaints
+from extender.kube.complaints import RBAC, Complaints
 from extender.kube.decode import GARBAGE, Bookmark, Key, Left, ObjectDecoder, Page, Seen
 from extender.kube.replies import Lists
 from extender.obs.log import logger
@@ -84,6 +84,8 @@ class Reflector:
         self._rng = rng
         self._on_listed = on_listed
         self._listed = False
+        #: Why the list did not come, last time.
+        self._failure: ApiError | None = None
         self._served: bool | None = None
         #: resourceVersion up to which the core was told everything.
         self._version = ""
@@ -95,8 +97,8 @@ class Reflector:
         self._silence = Backoff(rng, most=_UNREACHABLE_SECONDS)
         self._complaints = complaints or Complaints()
         # Three groups have podgroups.
-        kind = ".".join(part for part in (resource.plural, resource.group) if part)
-        self._list_words, self._watch_words = f"list {kind}", f"watch {kind}"
+        self._kind = ".".join(part for part in (resource.plural, resource.group) if part)
+        self._list_words, self._watch_words = f"list {self._kind}", f"watch {self._kind}"
         self._log = _log.bind(kind=resource.kind, group=resource.group)
 
     async def run(self) -> None:
@@ -115,6 +117,7 @@ class Reflector:
                         self._absent()
                         await asyncio.sleep(_ABSENT_SECONDS * self._rng.uniform(0.8, 1.2))
                         continue
+                self._failure = error
                 self._restarted("unreachable" if isinstance(error, Unreachable) else "refused")
                 self._complaints.wrong(self._list_words, error, do=self._help(error))
                 await asyncio.sleep(self._pause(error))
@@ -281,10 +284,22 @@ class Reflector:
             self._listed = True
             self._on_listed()
 
+    @property
+    def waits_for(self) -> str:
+        """Why it has not been listed yet, in words that name nobody; "" once it has."""
+        if self._listed:
+            return ""
+        error = self._failure
+        if error is None:
+            return f"{self._kind}: being listed"
+        why = f"{error.code} {error.reason}".strip() if error.code else "no answer"
+        help_ = self._help(error)
+        return f"{self._kind}: {why}; {help_}" if help_ else f"{self._kind}: {why}"
+
     def _help(self, error: ApiError) -> str:
         if error.code == 404 and self.resource == GANG_PLANS:
             return "the definition of GangPlan is missing: kubectl apply -k manifests/crds"
-        return ""
+        return RBAC if error.code == 403 else ""
 
     def _restarted(self, cause: str) -> None:
         self._metrics.watch_restarts.labels(self.resource.kind, cause).inc()
@@ -329,6 +344,10 @@ class Reflectors:
     async def synced(self) -> None:
         """Wait until every kind has been listed, or found not to be served."""
         await self._synced.wait()
+
+    def waits_for(self) -> list[str]:
+        """The kinds that have not been listed yet, and why."""
+        return [why for each in self._all if (why := each.waits_for)]
 
     def _one_listed(self) -> None:
         self._left -= 1

@@ -45,6 +45,14 @@ async def test_ready_is_synced_and_not_leading(service):
     assert await get(service, "/healthz") == (200, "ok\n")
 
 
+async def test_who_is_not_ready_says_what_it_waits_for(start):
+    waits = ["nodes: being listed", "pods: 403 Forbidden"]
+    service = await start(facts=lambda: {"notListed": waits})
+    service.view.synced = False
+    said = "caches are not synced yet\nnodes: being listed\npods: 403 Forbidden\n"
+    assert await get(service, "/readyz") == (503, said)
+
+
 async def test_metrics_count_what_was_answered(service):
     await service.post("filter", b"no JSON")
     status, text = await get(service, "/metrics")

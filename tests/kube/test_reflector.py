@@ -347,6 +347,41 @@ async def test_synced_is_said_once_after_every_kind():
     await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.parametrize(
+    ("resource", "error", "says"),
+    [
+        (
+            VOLCANO_GROUPS,
+            ApiError(403, "Forbidden", 'User "u" cannot list'),
+            "podgroups.scheduling.volcano.sh: 403 Forbidden; kubectl apply -k manifests/base",
+        ),
+        (GANG_PLANS, NOT_FOUND, "gangplans.scheduling.muster.dev: 404 NotFound; the definition"),
+        (NODES, Unreachable(0, "Unreachable", "no route to 10.0.0.1"), "nodes: no answer"),
+    ],
+)
+async def test_what_is_not_listed_says_why_and_what_helps(resource, error, says):
+    door = asyncio.Event()
+
+    class Refusing(Source):
+        async def list_page(self, asked, *, limit=500, after=""):
+            if asked == resource and not door.is_set():
+                raise error
+            return page("5")
+
+    group = Reflectors(Refusing(), Recorder(), [resource, PODS], Metrics(), rng())
+    assert group.waits_for() == [says.partition(":")[0] + ": being listed", "pods: being listed"]
+    task = asyncio.get_running_loop().create_task(group.run())
+    await asyncio.sleep(5)
+    (line,) = group.waits_for()
+    assert line.startswith(says)
+    assert not {"User", "10.0.0.1"} & set(line.replace('"', " ").split())
+    door.set()
+    await group.synced()
+    assert group.waits_for() == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 def test_the_decoder_and_the_script_agree():
     seen = ObjectDecoder(NODES, Metrics()).item(orjson.dumps(node("a")))
     assert (seen.key.name, seen.key.uid) == ("a", "uid-a")
