@@ -19,6 +19,7 @@ from extender.agent.assemble import Node, assemble
 from extender.agent.driver import Driver
 from extender.agent.lacks import Lacks
 from extender.agent.publish import Publisher
+from extender.agent.pulse import Pulse, served
 from extender.core.errors import InvalidObject
 from extender.core.topology import annotation
 from extender.core.topology.model import Topology
@@ -35,8 +36,11 @@ _log = logger("agent")
 class Reader:
     """Reads one node, again and again."""
 
-    def __init__(self, settings: Agent, nvml: Any, lacks: Lacks) -> None:
+    def __init__(
+        self, settings: Agent, nvml: Any, lacks: Lacks, pulse: Pulse | None = None
+    ) -> None:
         """``nvml``: NVML's Python module."""
+        self._pulse = pulse or Pulse(time.monotonic)
         self._settings = settings
         self._driver = Driver(nvml)
         self._lacks = lacks
@@ -46,9 +50,15 @@ class Reader:
 
         ``before``: what is published of its links.
         """
-        driven = self._driver.read(self._lacks)
-        bus = tree.read(Path(self._settings.sysfs), self._lacks)
-        held = kubelet.read(self._settings.pod_resources_socket, self._lacks)
+        try:
+            self._pulse.reads("nvml")
+            driven = self._driver.read(self._lacks)
+            self._pulse.reads("sysfs")
+            bus = tree.read(Path(self._settings.sysfs), self._lacks)
+            self._pulse.reads("podresources")
+            held = kubelet.read(self._settings.pod_resources_socket, self._lacks)
+        finally:
+            self._pulse.rests()
         try:
             node = assemble(driven, bus, held, before)
         except InvalidObject as error:
@@ -75,16 +85,21 @@ async def publish(
     stop: asyncio.Event,
     metrics: Metrics | None = None,
     rng: random.Random | None = None,
+    health_port: int | None = None,
 ) -> None:
     """Keep the Node's annotations true until ``stop`` is set.
 
-    Raises ConfigError: there are no credentials; OSError: the metrics' port is taken.
+    ``health_port``: where /healthz is answered, see :mod:`extender.agent.pulse`.
+    Raises ConfigError: there are no credentials; OSError: a port is taken.
     """
     metrics, rng = metrics or Metrics(), rng or random.Random()
     lacks = Lacks(metrics)
-    reader = Reader(settings, nvml, lacks)
+    pulse = Pulse(time.monotonic)
+    reader = Reader(settings, nvml, lacks, pulse)
     with contextlib.ExitStack() as stack:
         stack.callback(reader.close)
+        if health_port is not None:
+            stack.enter_context(served(pulse, health_port))
         if settings.metrics_port is not None:
             server, thread = start_http_server(settings.metrics_port, registry=metrics.registry)
             stack.callback(thread.join)
@@ -108,13 +123,15 @@ async def publish(
     _log.info("stopped", node=node)
 
 
-async def until_told(settings: Agent, node: str, where: Credentials, nvml: Any) -> None:
+async def until_told(
+    settings: Agent, node: str, where: Credentials, nvml: Any, health_port: int | None = None
+) -> None:
     """``muster agent``: publish until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await publish(settings, node, where, nvml, stop=stop)
+    await publish(settings, node, where, nvml, stop=stop, health_port=health_port)
 
 
 def published(annotations: Mapping[str, str], lacks: Lacks) -> Topology | None:

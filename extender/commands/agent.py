@@ -21,6 +21,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once", action="store_true", help="print what would be published, and end"
     )
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        choices=range(1, 65_536),
+        metavar="PORT",
+        help="answer /healthz here: 503 while a call to the driver or the kernel does not return",
+    )
     parser.add_argument("--log-format", choices=("json", "console"), default="json")
     parser.add_argument(
         "--log-level", choices=("debug", "info", "warning", "error"), default="info"
@@ -49,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError("--node: is missing, and so is NODE_NAME: the name of this Node")
         log.configure(args.log_format, args.log_level)
         where = credentials.find(args.kubeconfig or given.kubeconfig)
-        asyncio.run(until_told(given.agent, node, where, pynvml))
+        asyncio.run(until_told(given.agent, node, where, pynvml, args.health_port))
     except ConfigError as error:
         say("agent", error)
         return MISUSE
     except OSError as error:
-        # The metrics' port is taken.
+        # A port is taken.
         say("agent", error.strerror or error)
         return NO
     if args.json:

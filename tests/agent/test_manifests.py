@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from extender import cli
+from extender.agent import pulse
 from extender.core.topology import annotation, devices
 from extender.settings import Agent
 
@@ -66,4 +67,8 @@ def test_the_command_line_is_one():
     (container,) = OBJECTS["DaemonSet"]["spec"]["template"]["spec"]["containers"]
     args = cli.parser().parse_args(container["args"])
     assert (args.command, args.once) == ("agent", False)
+    (port,) = container["ports"]
+    probe = container["livenessProbe"]["httpGet"]
+    assert (probe["path"], probe["port"]) == (pulse.PATH, port["name"])
+    assert args.health_port == port["containerPort"]
     assert {"NODE_NAME"} <= {variable["name"] for variable in container["env"]}
