@@ -27,6 +27,7 @@ from extender.chaos.workloads import Workload
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.obs import log
+from tests.bench import load
 from tests.bench.lives_cluster import Cluster
 from tests.retained import BOUNDED, grown, sizes
 
@@ -37,9 +38,26 @@ AT_ONCE = 16
 REST = 400.0
 #: Virtual seconds after which who waits for room is deleted, where nobody would ever fit.
 PATIENCE = 30.0
-#: Of Events, too, a number of objects and of texts is remembered.
+#: Pods that may be there at once: what has a place for each grows to the most that there were.
+_PODS_AT_ONCE = AT_ONCE * workloads.MOST_PODS + 1
+#: What is kept up to a bound, and so may have grown.
 BOUNDS = {
-    **{f"loop.coordinator.state.{path}": most for path, most in BOUNDED.items()},
+    **{
+        f"loop.coordinator.state.{path}": most
+        for path, most in {
+            **BOUNDED,
+            "line.reached": 4,  # schedulers and priorities
+            "counters": 64,  # names
+            "cluster.pods.nodes": _PODS_AT_ONCE,
+            "cluster.pods._free": _PODS_AT_ONCE,
+            "cluster.occupancy._shapes": _PODS_AT_ONCE,
+            "cluster.occupancy._references": _PODS_AT_ONCE,
+            "cluster.occupancy._free": _PODS_AT_ONCE,
+            "cluster.occupancy._counts": _PODS_AT_ONCE,
+        }.items()
+    },
+    "loop._counted": 64,
+    # Of Events a number of objects and of texts is remembered.
     "executor._events._series": 4096,
     "executor._events._buckets": 4096,
 }
@@ -109,6 +127,7 @@ async def _simulate(
         cluster.forget_events()
         samples.append(_look(cluster, first + len(works)))
         longest.append(dict(cluster.longest))
+        load.say({**_numbers(samples[-1]), "longest": longest[-1]})
     faults = cluster.faults()
     # What is there from the beginning, rows and free lists, has its size after the first look.
     before, after = samples[0].kept, samples[-1].kept
