@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import SimpleNamespace
+from typing import Any, Literal
 
 import orjson
 import pytest
@@ -14,6 +15,7 @@ from extender.chaos.past import Past
 from extender.chaos.run import run
 from extender.chaos.workloads import NAMESPACE, Workload
 from extender.core import api
+from extender.core.objects import Manifest
 from extender.sim.history import Change
 
 
@@ -58,9 +60,10 @@ def pod(name, uid, node=""):
     ],
 )
 def test_what_preempt_may_allow(version, bound, victims, said):
-    past, shown = Past(lambda: 0.0), defaultdict(Shown)
+    past = Past(lambda: 0.0)
+    shown: defaultdict[api.Resource, Shown] = defaultdict(Shown)
     record = {"metadata": {"name": "g", "namespace": NAMESPACE}, "spec": {"minMember": 2}}
-    changes = [
+    changes: list[tuple[api.Resource, str, Literal["ADDED", "DELETED"], Manifest]] = [
         (api.VOLCANO_GROUPS, "g", "ADDED", record),
         *((api.PODS, f"g-{uid}", "ADDED", pod(f"g-{uid}", uid, "n0")) for uid in "ab"),
         *((api.PODS, f"g-{uid}", "ADDED", pod(f"g-{uid}", uid)) for uid in "cd"),
@@ -75,9 +78,10 @@ def test_what_preempt_may_allow(version, bound, victims, said):
     own = {group: {uid: (NAMESPACE, f"g-{uid}") for uid in bound}}
     preemptor = {"metadata": {"name": "p", "namespace": NAMESPACE}, "spec": {}}
     allowed = {"n0": {"Pods": [{"UID": uid} for uid in victims]}}
+    link: Any = SimpleNamespace(shown=shown)
     found = vetoes.broken(
         past,
-        SimpleNamespace(shown=shown),
+        link,
         own,
         orjson.dumps({"Pod": preemptor}),
         orjson.dumps({"NodeNameToMetaVictims": allowed}),
