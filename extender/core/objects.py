@@ -49,7 +49,9 @@ class Meta(ApiStruct):
     annotations: Labels = {}
     owner_references: tuple[OwnerRef, ...] = ()
     creation_timestamp: str | None = None
+    #: Not when it was asked for, but when its grace is over.
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     finalizers: tuple[str, ...] = ()
 
 

@@ -209,7 +209,7 @@ def _cause(
         return _failure(pod)
     if pod.metadata.deletion_timestamp:
         code, why = _disruption(pod)
-        at = times.parse(pod.metadata.deletion_timestamp)
+        at = _asked_to_go(pod)
         return Cause(code, name, node, f"pod {name} on node {node} is being deleted{why}", at)
     if restarts_of(pod) > before.restarts.get((replica.role, replica.index), 0):
         return _restarted(pod)
@@ -249,6 +249,13 @@ def _restarted(pod: Pod) -> Cause:
     why = f" (exit code {last.exit_code})" if last else ""
     at = times.parse(last.finished_at) if last else None
     return Cause(code, name, node, f"a container of pod {name} on node {node} ended{why}", at)
+
+
+def _asked_to_go(pod: Pod) -> float | None:
+    """When its deletion was asked for: its timestamp says when the grace is over."""
+    end = times.parse(pod.metadata.deletion_timestamp)
+    grace = pod.metadata.deletion_grace_period_seconds or 0
+    return None if end is None else end - max(0, min(grace, times.LAST))
 
 
 def _disruption(pod: Pod) -> tuple[str, str]:

@@ -83,6 +83,7 @@ def pod(
     owner_kind: str = "PyTorchJob",
     node: str = "n1",
     deleting: bool = False,
+    grace: int = 0,
     exit_code: int | None = None,
     restarts: int = 0,
     inherited: int = 0,
@@ -99,7 +100,8 @@ def pod(
     reason: str = "",
 ) -> Pod:
     """``of``: the restart of its gang that it was made in. ``finished`` and ``started``: seconds
-    after NOW. ``why``: reason of its container's end. ``sick``: a device that it was given.
+    after NOW. ``grace``: of its deletion, which was asked for 20 s before NOW. ``why``: reason of
+    its container's end. ``sick``: a device that it was given.
     """
     owners = [{"kind": owner_kind, "name": "ddp", "uid": owner, "controller": True}]
     metadata: dict[str, Any] = {
@@ -111,7 +113,8 @@ def pod(
     if of:
         metadata["annotations"]["scheduling.muster.dev/gang-restart"] = str(of)
     if deleting:
-        metadata["deletionTimestamp"] = "2026-09-21T14:13:00Z"
+        metadata["deletionTimestamp"] = rfc3339(NOW - 20 + grace)
+        metadata["deletionGracePeriodSeconds"] = grace
     state: dict[str, Any] = {}
     if exit_code is not None:
         end = {"exitCode": exit_code, "reason": why, "finishedAt": rfc3339(NOW + finished)}
