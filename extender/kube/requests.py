@@ -37,6 +37,9 @@ _CHILDREN = frozenset({CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOU
 _FORBIDDEN = re.compile(r'\bUser "[^"]*" cannot ')
 #: Reason of such an answer.
 NO_RIGHT = "NoRight"
+#: What admission says of everything until it has read what it looks at, right after a start (apiserver
+#: pkg/admission: WaitForReady), as a 403.
+_STARTING = "not yet ready to handle request"
 
 
 class _Cause(Struct, frozen=True):
@@ -135,14 +138,16 @@ def judged(command: Write, reply: Reply) -> Reply:
     """The answer as the protocol names it.
 
     A missing right is no word on the object, and may be there in a moment: an API server that has
-    just started refuses everything until it has read its roles. It is tried again, as a fault of
-    the server's.
+    just started refuses everything until it has read its roles, and then until its admission is
+    ready. It is tried again, as a fault of the server's.
 
     A uid in a patch that is not the object's is "immutable" (422) to kube-apiserver 1.37, where
     every other precondition conflicts (409).
     """
     if reply.code == 403 and _FORBIDDEN.search(reply.message):
         return Reply(503, reply.body, NO_RIGHT, reply.message)
+    if reply.code == 403 and reply.message.endswith(_STARTING):
+        return Reply(503, reply.body, "NotReady", reply.message)
     if not isinstance(command, Patch) or reply.code != 422:
         return reply
     try:

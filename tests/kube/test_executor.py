@@ -166,6 +166,21 @@ NO_RIGHT = (
 )
 
 
+#: Of admission, right after the start of an API server.
+STARTING = 'pods "p" is forbidden: not yet ready to handle request'
+
+
+async def test_an_api_server_that_starts_is_asked_again(bench):
+    bench.client.on("POST", BINDING, Reply(403, b"{}", "Forbidden", STARTING))
+    assert await bench.run(BIND) == [Done(1, 201)]
+    assert len(bench.client.sent) == 2
+
+
+async def test_an_api_server_that_does_not_get_ready_is_no_word_on_the_object(bench):
+    bench.client.default = Reply(403, b"{}", "Forbidden", STARTING)
+    assert await bench.run(BIND) == [Done(1, 503, "NotReady", STARTING)]
+
+
 async def test_a_missing_right_may_be_there_in_a_moment(bench):
     """An API server that has just started grants nothing until it has read its roles."""
     bench.client.on("POST", BINDING, Reply(403, b"{}", "Forbidden", NO_RIGHT))

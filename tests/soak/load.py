@@ -179,7 +179,8 @@ class Load:
             except ApiError as error:
                 if error.code in done:
                     return
-                if 400 <= error.code < 500 and error.code != 429:
+                starting = "not yet ready" in error.message  # its admission: a 403
+                if 400 <= error.code < 500 and error.code != 429 and not starting:
                     raise
             await asyncio.sleep(_RETRY)
 
