@@ -531,9 +531,9 @@ def other_schedulers_pods_do_not_count(patch):
 def changes_of_a_node_are_not_seen(patch):
     upsert = Cluster.upsert_node
 
-    def once(self, node):
+    def once(self, node, *more):
         if self.row_of(node.metadata.name) is None:
-            upsert(self, node)
+            upsert(self, node, *more)
 
     patch.setattr(Cluster, "upsert_node", once)
 
@@ -579,7 +579,7 @@ def the_clock_runs_at_half_speed(patch):
 
 
 def the_history_of_a_job_is_forgotten(patch):
-    patch.setattr(History, "after", lambda self, pods: self)
+    patch.setattr(History, "after", lambda self, *_: self)
 
 
 MUTATIONS = [
