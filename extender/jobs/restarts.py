@@ -114,8 +114,10 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
         """The annotation's text; equal records give equal text."""
         return msgspec.json.encode(self).decode()
 
-    def after(self, cause: Cause, now: float, started: float | None) -> Restarts:
-        """With one more. ``started``: when the gang began to run."""
+    def after(self, cause: Cause, now: float, started: float | None, latest: int = 0) -> Restarts:
+        """With one more. ``started``: when the gang began to run. ``latest``: the largest number that
+        its pods tell, which is larger than that of a record that somebody replaced.
+        """
         ran_well = started is not None and now - started >= RAN_WELL
         row = 1 if ran_well else self.row + 1
         pause = min(PAUSE_FIRST * 2.0 ** min(row - 2, 20), PAUSE_MOST) if row > 1 else 0.0
@@ -123,7 +125,7 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
         if cause.node and cause.code in _OF_NODE:
             failures = (*failures, Failure(cause.node, float(int(now))))[-KEPT:]
         return Restarts(
-            number=self.number + 1,
+            number=max(self.number, latest) + 1,
             counted=self.counted + cause.counts,
             row=row,
             at=float(int(now)),

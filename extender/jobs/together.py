@@ -93,7 +93,8 @@ def restarted(
 ) -> dict[str, str]:
     """The job's annotations with one more restart, which takes the place of its members' own."""
     since = restarts.started_at(pod for _, pod in roll.present)
-    annotations = {restarts.RECORD: stand.record.after(cause, now, since).write()}
+    latest = max((number_of(pod) for _, pod in roll.present), default=0)
+    annotations = {restarts.RECORD: stand.record.after(cause, now, since, latest).write()}
     text = replace(roll.history, restarts=roll.before.restarts).write()
     if text != parsed.annotations.get(HISTORY, ""):
         annotations[HISTORY] = text
