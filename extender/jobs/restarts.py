@@ -182,10 +182,11 @@ def cause_of(
     happened in the same second, and where no time is known, the first replica counts.
     """
     broken = {pod.metadata.uid for pod in failed}
+    whole = started_at(pod for _, pod in members)
     found = [
         cause
         for replica, pod in members
-        if (cause := _cause(replica, pod, before, broken, lost, leaving)) is not None
+        if (cause := _cause(replica, pod, before, broken, lost, leaving, whole)) is not None
     ]
     return min(found, key=lambda cause: times.LAST if cause.at is None else cause.at, default=None)
 
@@ -203,6 +204,7 @@ def _cause(
     failed: set[str],
     lost: Mapping[str, str],
     leaving: Mapping[str, str],
+    whole: float | None,
 ) -> Cause | None:
     name, node, status = pod.metadata.name, pod.spec.node_name, pod.status
     if status.phase == "Succeeded" or not node:
@@ -213,7 +215,8 @@ def _cause(
         code, why = _disruption(pod)
         at = _asked_to_go(pod)
         return Cause(code, name, node, f"pod {name} on node {node} is being deleted{why}", at)
-    if restarts_of(pod) > before.restarts.get((replica.role, replica.index), 0):
+    more = restarts_of(pod) > before.restarts.get((replica.role, replica.index), 0)
+    if more and _ran_again(pod, whole):
         return _restarted(pod)
     if node in lost:
         return Cause("NodeLost", name, node, f"pod {name} is on node {node}, which {lost[node]}")
@@ -240,6 +243,18 @@ def _failure(pod: Pod) -> Cause:
     code = "OOMKilled" if bad.reason == "OOMKilled" else "Exit"
     why = f"exit code {bad.exit_code}" + (", OOMKilled" if code == "OOMKilled" else "")
     return Cause(code, name, node, f"pod {name} on node {node} failed: {why}", at)
+
+
+def _ran_again(pod: Pod, whole: float | None) -> bool:
+    """Whether its kubelet has started a container of it again since the last member came. No peer
+    has met an init container, nor a container that ended before.
+    """
+    again = [status for status in pod.status.container_statuses if status.restart_count]
+    ends = [
+        times.parse(s.last_state.terminated.finished_at) for s in again if s.last_state.terminated
+    ]
+    told = [at for at in ends if at is not None]
+    return bool(again) and (whole is None or len(told) < len(again) or max(told) >= whole)
 
 
 def _restarted(pod: Pod) -> Cause:

@@ -92,6 +92,7 @@ def pod(
     finished: float = 0,
     why: str = "",
     last_exit: int | None = None,
+    init_restarts: int = 0,
     started: float = 0,
     sick: str = "",
     uid: str = "",
@@ -134,6 +135,10 @@ def pod(
     (box,) = status["containerStatuses"]
     if last_exit is not None:
         box["lastState"] = {"terminated": {"exitCode": last_exit}}
+        if finished:
+            box["lastState"]["terminated"]["finishedAt"] = rfc3339(NOW + finished)
+    if init_restarts:
+        status["initContainerStatuses"] = [{"name": "init", "restartCount": init_restarts}]
     if sick:
         device = {"resourceID": sick, "health": "Unhealthy"}
         box["allocatedResourcesStatus"] = [{"name": "nvidia.com/gpu", "resources": [device]}]
