@@ -25,6 +25,7 @@ from extender.chaos import workloads
 from extender.chaos.clock import VirtualLoop
 from extender.chaos.workloads import Workload
 from extender.core import api
+from extender.core.events import Tick
 from extender.core.objects import Manifest
 from extender.obs import log
 from tests.bench import load
@@ -48,6 +49,7 @@ BOUNDS = {
             **BOUNDED,
             "line.reached": 4,  # schedulers and priorities
             "counters": 64,  # names
+            "cluster.pods.names": _PODS_AT_ONCE,
             "cluster.pods.nodes": _PODS_AT_ONCE,
             "cluster.pods._free": _PODS_AT_ONCE,
             "cluster.occupancy._shapes": _PODS_AT_ONCE,
@@ -124,6 +126,9 @@ async def _simulate(
         works = [_draw(rng, number) for number in range(first, min(first + each, lives))]
         await _live_all(cluster, works, ends)
         await asyncio.sleep(REST)
+        # What is over by time goes with the next step, whatever that is for.
+        cluster.replica.loop.put(Tick())
+        await asyncio.sleep(1.0)
         cluster.forget_events()
         samples.append(_look(cluster, first + len(works)))
         longest.append(dict(cluster.longest))
