@@ -25,10 +25,12 @@ def show(s: State, job: Job, kind: JobKind, step: JobStep, now: float) -> JobSte
     told = next((str(each.get("message")) for each in before if each.get("type") == ADVICE), "")
     if s.leading and job.advised != meta.get("generation"):
         job.advised, job.advice = meta.get("generation"), kind.advice(job.raw)
-        for each in job.advice:
+        for each in job.advice or ():
             text = f"{each.field} {each.render()}"
             if text not in told:
                 s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", each.code, text)
+    if job.advice is None:
+        return step
     message = "; ".join(f"{each.field} {each.render()}" for each in job.advice)
     if message == told:
         return step

@@ -229,9 +229,9 @@ class JobKind(Protocol):
         they ended or restarted, which the job may not say yet.
         """
 
-    def advice(self, job: Manifest) -> tuple[Advice, ...]:
-        """What to tell the job's user of its spec; nothing where it is invalid or not this
-        controller's. Costs more than a pass: asked once for each generation.
+    def advice(self, job: Manifest) -> tuple[Advice, ...] | None:
+        """What to tell the job's user of its spec; nothing where it is invalid, None where it is not
+        this controller's. Costs more than a pass: asked once for each generation.
         """
 
     def pod(self, job: Manifest, replica: Replica) -> Manifest:

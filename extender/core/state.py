@@ -100,9 +100,10 @@ class Job:
     autoscaler: Manifest | None = None
     #: What else it owns, by (plural, name): the fields that follow it, as they were last written.
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    #: What its user is told of the spec of this generation; -1: not asked yet.
+    #: What its user is told of the spec of this generation; -1: not asked yet. None: it is another
+    #: controller's, whose conditions it shows.
     advised: int | None = -1
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[Advice, ...] | None = ()
     wake_at: float | None = None
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0

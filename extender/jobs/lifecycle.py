@@ -86,11 +86,11 @@ class TrainingKind(Kind):
         said = restarts.unit(job.annotations)
         return said == restarts.GANG if said else job.total > 1 and self.static(job)
 
-    def advice(self, job: Manifest) -> tuple[Advice, ...]:
-        """Of a job that is valid and this controller's."""
+    def advice(self, job: Manifest) -> tuple[Advice, ...] | None:
+        """Of a job that is valid; None if it is another controller's."""
         managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or self.managed_by
         if managed_by != self.managed_by:
-            return ()
+            return None
         try:
             return advise(training.subject(self, job))
         except InvalidObject:

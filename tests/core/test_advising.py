@@ -94,7 +94,10 @@ def test_another_muster_says_nothing_again() -> None:
 
 def test_it_is_never_the_last_which_kubectl_shows() -> None:
     told = crowded()
-    runs = [{"type": each, "status": "True"} for each in ("Created", "Running")]
+    runs = [
+        {"type": each, "status": "True", "reason": f"PyTorchJob{each}"}
+        for each in ("Created", "Running")
+    ]
     told.job.raw["status"] = {"conditions": runs}
     assert told.settle()[1] == ["Created", "Advice", "Running"]
 
@@ -116,6 +119,13 @@ def test_a_job_that_is_invalid_ended_or_another_controller_s_is_left_alone() -> 
     other.job.raw["spec"]["runPolicy"] = {"managedBy": "kueue.x-k8s.io/multikueue"}
     other.job.raw["status"] = {"conditions": []}
     assert other.settle() == ([], [])
+    # Kueue shows there what the job's copy in another cluster says, Muster's advice included.
+    told = crowded()
+    told.settle()
+    assert told.settle(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})[1] == [
+        "Created",
+        "Advice",
+    ]
     ended = crowded()
     ended.job.raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     assert ended.settle() == ([], ["Succeeded"])
