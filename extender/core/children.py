@@ -18,15 +18,20 @@ from extender.core.state import Job, State
 
 def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:
     """Bring them to what is wanted; whether all of them exist."""
-    for child in wanted:
+    for at, child in enumerate(wanted):
         known = job.children.get(_place(child))
         if _flight(child) in job.in_flight:
             continue
         if known is None:
-            _create(s, job, child)
+            if not child.last or _all(job, wanted[:at]):
+                _create(s, job, child)
         elif known != _following(child):
             _change(s, job, child)
-    return all(_place(child) in job.children for child in wanted)
+    return _all(job, wanted)
+
+
+def _all(job: Job, some: tuple[Child, ...]) -> bool:
+    return all(_place(child) in job.children for child in some)
 
 
 def _place(child: Child) -> tuple[str, str]:

@@ -161,6 +161,8 @@ class Child(Struct, frozen=True):
     follows: tuple[str, ...] = ()
     #: What grants Muster the right to make it, where its usual role does not.
     rights: str = ""
+    #: It speaks of those before it by their names: made once they are there and the job's own.
+    last: bool = False
 
     @property
     def name(self) -> str:

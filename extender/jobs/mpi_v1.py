@@ -149,7 +149,8 @@ class OldMPIJob(mpi.MPIKind):
             Child(CONFIG_MAPS, config, follows=("data",)),
             *((Child(SERVICE_ACCOUNTS, own, rights=_RIGHTS),) if account == name else ()),
             Child(ROLES, role, follows=("rules",), rights=_RIGHTS),
-            Child(ROLE_BINDINGS, binding, rights=_RIGHTS),
+            # A Role of that name that is somebody else's would be granted to the launcher.
+            Child(ROLE_BINDINGS, binding, rights=_RIGHTS, last=True),
         )
 
 

@@ -85,6 +85,21 @@ def test_the_old_version_has_an_account_and_its_role() -> None:
     m.finish()
 
 
+def test_a_role_that_is_somebody_else_s_is_granted_to_nobody() -> None:
+    m = machine()
+    foreign(m, ROLES, "j-launcher")
+    job(m, OLD_MPI_JOBS)
+    m.rest(ADMISSION_SECONDS / 2)
+    assert m.api.get(ROLE_BINDINGS, "j-launcher") is None
+    said = 'Resource "j-launcher" of Kind "Role" already exists and is not managed by MPIJob'
+    assert set(told(m, "ErrResourceExists")) == {said}
+    m.api.delete((ROLES, "default", "j-launcher"))
+    m.rest()
+    assert m.api.get(ROLE_BINDINGS, "j-launcher") is not None
+    assert len(m.bound()) == 3
+    m.finish()
+
+
 def test_no_pod_is_made_before_what_it_mounts() -> None:
     m = machine()
     m.faults.append(Fault("hold", "Create", "Secret"))
