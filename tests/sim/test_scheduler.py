@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 import yaml
@@ -11,7 +12,8 @@ from aiohttp import web
 from extender.core import api
 from extender.sim import fleet
 from extender.sim.extenders import Extender
-from extender.sim.scheduler import Scheduler
+from extender.sim.podfit import Row
+from extender.sim.scheduler import Scheduler, _least_allocated
 from tests.sim.behaviour import binding, pin, pod
 from tests.sim.conftest import pod_when
 
@@ -434,3 +436,11 @@ async def test_nobody_is_evicted_for_an_equal(client, script, nodes):
         seen = await pod_when(client, "a", refused)
     assert script.asked("preempt") == []
     assert "3 No preemption victims found for incoming pod" in condition(seen)["message"]
+
+
+def test_a_node_that_went_while_the_extenders_were_asked_scores_nothing():
+    """Chaos seed 259: its row has nothing allocatable any more."""
+    row = Row("n1")
+    assert _least_allocated({"cpu": Decimal(1)}, row) == 0
+    row.allocatable = {"cpu": Decimal(4)}
+    assert _least_allocated({"cpu": Decimal(1)}, row) == 75
