@@ -81,6 +81,7 @@ class Coordinator:
 def _take_back(s: State, now: float) -> None:
     """What was to hold for a while holds no longer; objects that were left alone are looked at."""
     admission.forget(s, now)
+    s.health.forget(now)
     for uid in [uid for uid, until in s.given_away.items() if until <= now]:
         del s.given_away[uid]
     for key in [key for key, until in s.aside.items() if until <= now]:

@@ -6,11 +6,15 @@ still tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from extender.core.framework import NO_NEWS, Failure, NodeNews
+
+#: How often failures that are too old are dropped.
+FORGET_SECONDS = 60.0
 
 
 class Avoid(Struct, frozen=True):
@@ -29,12 +33,17 @@ class Health:
     def __init__(self, rules: Avoid) -> None:
         self.news: NodeNews = NO_NEWS
         self._rules = rules
+        self._forget_at = -math.inf
         #: Node → job's uid → when a member of its failed there last.
         self._failures: dict[str, dict[str, float]] = {}
 
-    def note(self, failures: Iterable[Failure], job: str) -> None:
-        """Where members of a job have failed; told again and again, it is the same failure."""
+    def note(self, failures: Iterable[Failure], job: str, now: float) -> None:
+        """Where members of a job have failed; told again and again, it is the same failure. One that
+        is still to come was written by a clock that was wrong, or by the job's user.
+        """
         for each in failures:
+            if each.at > now:
+                continue
             jobs = self._failures.setdefault(each.node, {})
             jobs[job] = max(jobs.get(job, 0.0), each.at)
 
@@ -52,12 +61,15 @@ class Health:
 
     def avoided(self, own: Iterable[Failure], now: float) -> list[str]:
         """Nodes that a gang with these failures avoids, sorted."""
-        recent = {each.node for each in own if now - each.at < self._rules.seconds}
+        recent = {each.node for each in own if 0 <= now - each.at < self._rules.seconds}
         known = (node for node in self._failures if self.avoided_until(node, now) is not None)
         return sorted(recent.union(known))
 
     def forget(self, now: float) -> None:
-        """Failures that are too old to count."""
+        """Failures that are too old to count, now and then."""
+        if now < self._forget_at:
+            return
+        self._forget_at = now + FORGET_SECONDS
         least = now - max(self._rules.window, self._rules.seconds)
         for node, jobs in list(self._failures.items()):
             self._failures[node] = {job: at for job, at in jobs.items() if at >= least}

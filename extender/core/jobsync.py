@@ -114,7 +114,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
     step = kind.reconcile(job.raw, pods, services, now, ends, s.health.news)
-    s.health.note(step.failures, job.uid)
+    s.health.note(step.failures, job.uid, now)
     step = job.step = advising.show(s, job, kind, step, now)
     if step.annotations is None and not step.keep_ends:
         job.ends.clear()

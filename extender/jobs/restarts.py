@@ -92,7 +92,7 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
     cause: str = ""
     message: str = ""
     #: Where and when members failed, the newest last.
-    failures: tuple[Failure, ...] = ()
+    failures: Annotated[tuple[Failure, ...], Meta(max_length=KEPT)] = ()
 
     @classmethod
     def read(cls, annotations: Labels) -> Restarts:

@@ -1,0 +1,44 @@
+"""Nodes on which gangs have failed: what jobs tell of it, whoever wrote that, and for how long it counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.core.errors import InvalidObject
+from extender.core.framework import Failure
+from extender.core.health import FORGET_SECONDS, Avoid, Health
+from extender.jobs.restarts import KEPT, RECORD, Restarts
+
+NOW = 1_790_000_000.0
+
+
+def told(at: float, jobs: int = 3) -> Health:
+    health = Health(Avoid())
+    for job in range(jobs):
+        health.note([Failure("n1", at)], f"job-{job}", NOW)
+    return health
+
+
+def test_a_node_on_which_several_gangs_failed_is_avoided_by_all_for_a_while() -> None:
+    assert told(NOW - 1, jobs=2).avoided((), NOW) == []
+    health = told(NOW - 1)
+    assert health.avoided((), NOW) == ["n1"]
+    assert health.avoided((), NOW + 1800) == []
+
+
+def test_what_is_still_to_come_says_nothing() -> None:
+    far = [Failure("n1", 250_000_000_000.0)]
+    assert told(far[0].at).avoided(far, NOW) == []
+
+
+def test_what_is_too_old_is_kept_no_longer() -> None:
+    health = told(NOW)
+    for later in (NOW, NOW + 3600 + FORGET_SECONDS):
+        health.forget(later)
+    assert health.failed("n1", NOW) == 0
+
+
+def test_a_job_tells_of_no_more_failures_than_are_kept() -> None:
+    failures = ",".join(f'{{"node":"n{i}","at":1}}' for i in range(KEPT + 1))
+    with pytest.raises(InvalidObject):
+        Restarts.read({RECORD: f'{{"failures":[{failures}]}}'})
