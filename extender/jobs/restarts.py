@@ -45,6 +45,8 @@ RAN_WELL: Final = 600.0
 #: Failures that the record keeps, the newest.
 KEPT: Final = 8
 
+#: Why a kubelet, or the node's end, failed a pod: whatever its containers then exited with.
+TAKEN: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown"})
 #: Why pods are deleted that nobody asked to delete: reason of their condition DisruptionTarget.
 _DISRUPTIONS: Final[Mapping[str, str]] = {
     "PreemptionByScheduler": "Preempted",
@@ -163,7 +165,7 @@ def started(pod: Pod) -> bool:
     phase = pod.status.phase
     if phase == "Failed":
         return any(status.state.terminated for status in pod.status.container_statuses) or (
-            pod.status.reason in ("", "Evicted", "NodeLost", "Terminated", "Shutdown")
+            not pod.status.reason or pod.status.reason in TAKEN
         )
     return phase in ("Running", "Succeeded")
 
@@ -234,7 +236,7 @@ def _failure(pod: Pod) -> Cause:
     ends = [s.state.terminated for s in status.container_statuses if s.state.terminated]
     bad = next((end for end in ends if end.exit_code), None)
     at = times.parse(bad.finished_at) if bad else None
-    if status.reason in ("Evicted", "NodeLost", "Terminated", "Shutdown"):
+    if status.reason in TAKEN:
         code = "NodeLost" if status.reason == "NodeLost" else "Evicted"
         return Cause(code, name, node, f"pod {name} on node {node} failed: {status.reason}", at)
     if bad is None:

@@ -11,7 +11,7 @@ from extender.core.framework import Replica
 from extender.core.objects import Pod
 from extender.jobs.history import History
 from extender.jobs.model import Role, TrainingJob
-from extender.jobs.restarts import number_of
+from extender.jobs.restarts import TAKEN, number_of
 
 #: First exit code that ExitCode retries: a signal ended the process (128 + its number).
 RETRYABLE: Final = 128
@@ -167,9 +167,13 @@ def _failed(pod: Pod) -> bool:
 
 
 def _retried(role: Role, pod: Pod, container: str) -> bool:
-    """Whether a failed pod is made again. One that was evicted or lost has no exit code and is."""
+    """Whether a failed pod is made again. One that was evicted or lost is, also where its program
+    chose an exit code as it was told to stop.
+    """
     if role.restart_policy != "ExitCode":
         return role.restart_policy != "Never"
+    if pod.status.reason in TAKEN:
+        return True
     main = container or role.template["spec"]["containers"][0].get("name")
     codes = [
         status.state.terminated.exit_code
