@@ -52,11 +52,12 @@ _DISRUPTIONS: Final[Mapping[str, str]] = {
     "PreemptionByScheduler": "Preempted",
     "DeletionByTaintManager": "NodeLost",
     "DeletionByPodGC": "NodeLost",
-    "EvictionByEvictionAPI": "Evicted",
+    # kubectl drain, a descheduler: neither the program nor its node did anything.
+    "EvictionByEvictionAPI": "Drained",
     "TerminationByKubelet": "Evicted",
 }
 #: Causes for which the program, its data and its node have no blame: they use up no backoffLimit.
-_UNCOUNTED: Final = frozenset({"Preempted", "NodeLeaving", "Suspended"})
+_UNCOUNTED: Final = frozenset({"Preempted", "Drained", "NodeLeaving", "Suspended"})
 #: Causes that say something about the node.
 _OF_NODE: Final = frozenset({"Exit", "OOMKilled", "Evicted", "NodeLost", "DeviceFault"})
 
