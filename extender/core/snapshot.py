@@ -81,6 +81,9 @@ class Snapshot:
         self._leaving = cluster.leaving.freeze()
         self._static: dict[PodShape, BoolArray] = {}
         self._trackers: dict[PodShape, list[Tracker]] = {}
+        #: Of these, those that pods without terms mean something to; the others heed anti-affinity.
+        self._minding: list[Tracker] = []
+        self._heeding: list[Tracker] = []
         self._journal: list[tuple[PodShape, int, int]] = []
 
     def emptied(self) -> Snapshot:
@@ -114,6 +117,7 @@ class Snapshot:
         self.resources = dict(self.resources)
         self.zone_columns = dict(self.zone_columns)
         self._static, self._trackers, self._journal = {}, {}, list(self._journal)
+        self._minding, self._heeding = [], []
 
     def clear(self) -> None:
         """Take every pod and reservation off; what was placed before can not be rolled back."""
@@ -127,6 +131,7 @@ class Snapshot:
         self._pods, self._restricting, self._leaving = [], [], []
         self._static = dict(self._static)
         self._trackers, self._journal = {}, []
+        self._minding, self._heeding = [], []
 
     def population(self) -> list[tuple[PodShape, int]]:
         """How many pods of each shape hold a place in the cluster, reserved ones among them."""
@@ -273,14 +278,17 @@ class Snapshot:
             self.cluster.followers = True
         for tracker in trackers:
             leaving = dict(self._leaving) if shape.spread else {}
-            heeded = self._pods if terms or tracker is not affinity else self._restricting
+            minding = bool(terms) or tracker is not affinity
+            (self._minding if minding else self._heeding).append(tracker)
+            heeded = self._pods if minding else self._restricting
             for other, rows in heeded:
                 if tracker.minds(other):
                     gone = leaving.get(other, {})
                     for row, count in rows.items():
                         tracker.add(other, row, count, leaving=gone.get(row, 0))
             for other, row, count in self._journal:
-                tracker.add(other, row, count)
+                if minding or other.anti_affinity:
+                    tracker.add(other, row, count)
         return trackers
 
     def _change(self, shape: PodShape, row: int, count: int) -> None:
@@ -289,9 +297,10 @@ class Snapshot:
         self.free[row] -= count * vector
         if self.zone_columns and not self.zones_shared:
             self._take_places(self.free[row], shape, -count)
-        for trackers in self._trackers.values():
-            for tracker in trackers:
-                tracker.add(shape, row, count)
+        for tracker in self._minding:
+            tracker.add(shape, row, count)
+        for tracker in self._heeding if shape.anti_affinity else ():
+            tracker.add(shape, row, count)
 
     def _take_places(self, amounts: IntArray, shape: PodShape, count: int) -> None:
         """Add what ``count`` pods take at most of the places of pods that are aligned otherwise."""
