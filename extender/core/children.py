@@ -55,6 +55,7 @@ def _create(s: State, job: Job, child: Child) -> None:
             # One of an earlier life of this process may say what was true then.
             found = done.reason == c.OWNED
             job.children[_place(child)] = {} if found else _following(child)
+            _note_uid(job, child, done)
             job.dirty = True
         elif done.code == 409:
             kind = child.resource.kind
@@ -78,13 +79,23 @@ def _change(s: State, job: Job, child: Child) -> None:
         job.dirty = True
         if done.ok:
             job.children[_place(child)] = wanted
-        elif done.code == 404:
-            del job.children[_place(child)]  # somebody deleted it: made again
+            _note_uid(job, child, done)
+        elif done.code in (404, 409):
+            # Somebody deleted it: made again, unless another one has its name.
+            job.children.pop(_place(child), None)
         else:
             _refused(s, job, child, done, now)
 
-    patch = c.Patch(s.next_id(then), c.Lane.JOB, child.resource, job.namespace, child.name, wanted)
-    s.send(patch)
+    uid = job.child_uids.get(_place(child))
+    body = {**wanted, "metadata": {"uid": uid}} if uid else wanted
+    s.send(c.Patch(s.next_id(then), c.Lane.JOB, child.resource, job.namespace, child.name, body))
+
+
+def _note_uid(job: Job, child: Child, done: Done) -> None:
+    """So that a patch changes this very object, and none that took its name."""
+    job.child_uids.pop(_place(child), None)
+    if uid := ((done.object or {}).get("metadata") or {}).get("uid"):
+        job.child_uids[_place(child)] = uid
 
 
 def _refused(s: State, job: Job, child: Child, done: Done, now: float) -> None:

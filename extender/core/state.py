@@ -100,6 +100,8 @@ class Job:
     autoscaler: Manifest | None = None
     #: What else it owns, by (plural, name): the fields that follow it, as they were last written.
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    #: Their uids, where an answer told them.
+    child_uids: dict[tuple[str, str], str] = field(default_factory=dict)
     #: What its user is told of the spec of this generation; -1: not asked yet. None: it is another
     #: controller's, whose conditions it shows.
     advised: int | None = -1

@@ -141,6 +141,24 @@ def test_somebody_else_s_is_left_alone_and_said() -> None:
     m.finish()
 
 
+def test_one_that_took_the_name_meanwhile_is_left_alone_and_said() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    m.api.delete(CONFIG)
+    foreign(m, CONFIG_MAPS, "j-config")
+    m.api.change((PODS, "default", "j-worker-0"), status={"phase": "Unknown"})
+    m.rest(ADMISSION_SECONDS / 2)
+    config = m.api.get(CONFIG_MAPS, "j-config")
+    assert config is not None
+    assert config["data"] == {"theirs": "x"}
+    assert len(set(told(m, "ErrResourceExists"))) == 1
+    m.api.delete(CONFIG)
+    m.rest()
+    assert hosts(m) == ["j-worker-1.j.default.svc"]
+    m.finish()
+
+
 def test_another_leader_finds_what_is_there_and_brings_it_up_to_date() -> None:
     m = machine()
     job(m)
