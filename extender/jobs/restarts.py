@@ -56,8 +56,10 @@ _DISRUPTIONS: Final[Mapping[str, str]] = {
     "EvictionByEvictionAPI": "Drained",
     "TerminationByKubelet": "Evicted",
 }
+#: Why members go whose job was suspended and resumed before they were gone: it starts when asked to.
+SUSPENDED: Final = "Suspended"
 #: Causes for which the program, its data and its node have no blame: they use up no backoffLimit.
-_UNCOUNTED: Final = frozenset({"Preempted", "Drained", "NodeLeaving", "Suspended"})
+_UNCOUNTED: Final = frozenset({"Preempted", "Drained", "NodeLeaving", SUSPENDED})
 #: Causes that say something about the node.
 _OF_NODE: Final = frozenset({"Exit", "OOMKilled", "Evicted", "NodeLost", "DeviceFault"})
 
@@ -122,8 +124,10 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
         its pods tell, which is larger than that of a record that somebody replaced.
         """
         ran_well = started is not None and now - started >= RAN_WELL
-        row = 1 if ran_well else self.row + 1
-        pause = min(PAUSE_FIRST * 2.0 ** min(row - 2, 20), PAUSE_MOST) if row > 1 else 0.0
+        asked = cause.code == SUSPENDED
+        row = self.row if asked else 1 if ran_well else self.row + 1
+        paused = row > 1 and not asked
+        pause = min(PAUSE_FIRST * 2.0 ** min(row - 2, 20), PAUSE_MOST) if paused else 0.0
         failures = self.failures
         if cause.node and cause.code in _OF_NODE:
             failures = (*failures, Failure(cause.node, float(int(now))))[-KEPT:]

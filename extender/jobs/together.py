@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,9 +15,6 @@ from extender.jobs.history import HISTORY
 from extender.jobs.model import TrainingJob
 from extender.jobs.restarts import Cause, Restarts, number_of, started
 from extender.jobs.rollcall import RollCall
-
-#: Why members go whose job was suspended and resumed before they were gone.
-_SUSPENDED: Final = "Suspended"
 
 
 class Stand(Struct, frozen=True):
@@ -71,7 +67,7 @@ def stand(
     if cause is None and ran and fresh and unseen:
         cause = restarts.gone(unseen[0])
     if cause is not None and conditions.holds(conditions.of(job), conditions.SUSPENDED):
-        cause = replace(cause, code=_SUSPENDED)
+        cause = replace(cause, code=restarts.SUSPENDED)
     stopping = tuple(pod for _, pod in roll.stopped)
     # A record from the future was written by a clock that was wrong, and says nothing.
     early = not fresh and record.at <= now < record.not_before
