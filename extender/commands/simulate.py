@@ -85,9 +85,12 @@ def _chaos(args: argparse.Namespace) -> int:
     if args.seeds < 1 or args.first < 0 or args.processes < 1:
         say("simulate", "--seeds and --processes must be at least 1, and --first at least 0")
         return MISUSE
-    if args.logs is not None and not args.logs.is_dir():
-        say("simulate", f"--logs {args.logs}: is no directory")
-        return MISUSE
+    if args.logs is not None:
+        try:
+            args.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            say("simulate", f"--logs {args.logs}: {error.strerror}")
+            return MISUSE
     chaos.silence()
     steps = faults = 0
     violations: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from extender.core.objects import Manifest
 from extender.core.state import Job, State
 from extender.core.times import rfc3339
 
-#: Type of the condition; it stands behind Created, and never last: kubectl shows the last as STATE.
+#: Type of the condition; it stands beside Created, and never last: kubectl shows the last as STATE.
 ADVICE = "Advice"
 _ENDS = ("Succeeded", "Failed")
 
@@ -37,7 +37,7 @@ def show(s: State, job: Job, kind: JobKind, step: JobStep, now: float) -> JobSte
     status = step.status or {}
     others = [each for each in status.get("conditions", before) if each.get("type") != ADVICE]
     if message:
-        others.insert(1, _condition(message, now))
+        others.insert(min(1, len(others) - 1), _condition(message, now))
     return replace(step, status={**status, "conditions": others})
 
 

@@ -26,11 +26,11 @@ async def test_advice_is_an_event_and_a_condition_until_the_edit(
 
     held = await world.until_object(api.PYTORCH_JOBS, "ddp", running, "the job to run")
     assert [each["type"] for each in held["status"]["conditions"]] == [
-        "Created",
         "Advice",
+        "Created",
         "Running",
     ]
-    assert "Write 1 (or auto)" in held["status"]["conditions"][1]["message"]
+    assert "Write 1 (or auto)" in held["status"]["conditions"][0]["message"]
     table = world.plane.kubectl("get", "pytorchjobs", "-n", world.namespace).stdout
     assert table.splitlines()[1].split()[:2] == ["ddp", "Running"]
 

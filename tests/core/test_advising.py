@@ -59,27 +59,27 @@ def crowded() -> Told:
     return Told(manifest({"Master": role(**box)}, nprocPerNode="4"))
 
 
-def test_each_piece_once_and_all_in_a_condition_behind_the_first() -> None:
+def test_each_piece_once_and_all_in_a_condition_before_the_last() -> None:
     told = crowded()
-    assert told.settle() == (["ProcessesAndGPUs", "NoSuchLabel"], ["Created", "Advice"])
-    said = told.conditions()[1]
+    assert told.settle() == (["ProcessesAndGPUs", "NoSuchLabel"], ["Advice", "Created"])
+    said = told.conditions()[0]
     assert (said["status"], said["reason"]) == ("True", "Advised")
     assert "spec.nprocPerNode is 4: the container has 1 GPUs" in said["message"]
     assert "WORLD" not in said["message"]
-    assert told.settle() == ([], ["Created", "Advice"])
+    assert told.settle() == ([], ["Advice", "Created"])
 
 
 def test_an_edit_is_told_what_is_new_and_takes_back_what_is_mended() -> None:
     told = crowded()
     told.settle()
     events, types = told.settle(runPolicy={"schedulingPolicy": {"queue": "red"}})
-    assert (events, types) == ([], ["Created", "Advice"])
-    before = told.conditions()[1]["message"]
+    assert (events, types) == ([], ["Advice", "Created"])
+    before = told.conditions()[0]["message"]
     events, _ = told.settle(nprocPerNode="2")
     assert events == ["ProcessesAndGPUs"]
-    assert told.conditions()[1]["message"] != before
+    assert told.conditions()[0]["message"] != before
     assert told.settle(nprocPerNode="1")[0] == []
-    assert "ProcessesAndGPUs" not in told.conditions()[1]["message"]
+    assert "ProcessesAndGPUs" not in told.conditions()[0]["message"]
     box = told.job.raw["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"]
     del box[0]["env"]
     assert told.settle(nprocPerNode="auto") == ([], ["Created"])
@@ -89,7 +89,7 @@ def test_another_muster_says_nothing_again() -> None:
     told = crowded()
     told.settle()
     again = Told(deepcopy(told.job.raw))
-    assert again.settle() == ([], ["Created", "Advice"])
+    assert again.settle() == ([], ["Advice", "Created"])
 
 
 def test_it_is_never_the_last_which_kubectl_shows() -> None:
@@ -123,8 +123,8 @@ def test_a_job_that_is_invalid_ended_or_another_controller_s_is_left_alone() -> 
     told = crowded()
     told.settle()
     assert told.settle(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})[1] == [
-        "Created",
         "Advice",
+        "Created",
     ]
     ended = crowded()
     ended.job.raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
