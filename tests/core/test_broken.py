@@ -259,7 +259,7 @@ class Falls:
             raise ZeroDivisionError
         return self._kind.reconcile(job, pods, services, now, ends, nodes)
 
-    def advice(self, job: Raw) -> tuple[Advice, ...]:
+    def advice(self, job: Raw) -> tuple[Advice, ...] | None:
         return self._kind.advice(job)
 
     def pod(self, job: Raw, replica: Replica) -> Raw:
