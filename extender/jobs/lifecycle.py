@@ -297,6 +297,11 @@ def _status(job: Manifest, wanted: Manifest, now: float) -> Manifest | None:
     """``wanted`` with the time of this pass, or None if the job says so already."""
     if all(fields.dig(job, "status", key) == value for key, value in wanted.items()):
         return None
+    shown = fields.dig(job, "status", "replicaStatuses")
+    if "replicaStatuses" in wanted and isinstance(shown, dict):
+        # A role of no replicas any more: a merge patch would keep it, and be written for ever.
+        counts = {**dict.fromkeys(shown), **wanted["replicaStatuses"]}
+        wanted = {**wanted, "replicaStatuses": counts}
     return {**wanted, "lastReconcileTime": times.rfc3339(now)}
 
 
