@@ -131,7 +131,8 @@ def test_a_seed_that_fails_is_written_to_the_directory(no_barrier, tmp_path, cap
     (path,) = tmp_path.iterdir()
     assert f"muster replay {path}" in capsys.readouterr().err
     assert cli.main(["replay", str(path)]) == 0
-    assert cli.main([*asked[:-2], str(tmp_path / "nowhere")]) == 2
+    assert cli.main([*asked[:-2], str(tmp_path / "made" / "for it")]) == 1
+    assert cli.main([*asked[:-2], str(path)]) == 2, "it is a file"
 
 
 def test_what_came_and_went_between_two_lists_was_not_shown():
