@@ -7,6 +7,7 @@ mistakes answer at once.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ COMMANDS = {
 }
 
 
+#: What a write that nothing is wrong with meets on a full disk.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0 ok, 1 the answer is no, 2 wrong use or bad input."""
     args = parser().parse_args(argv)
@@ -39,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `muster explain | head` has read enough. What is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        print(f"muster: cannot write: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
     return code
 
 

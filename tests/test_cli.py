@@ -127,6 +127,23 @@ def test_a_reader_that_goes_away_is_no_fault():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    "words", [["check", "config/muster.yaml"], ["topo", "show", "{dump}"]], ids=" ".join
+)
+def test_a_full_disk_is_said_as_that(words, tmp_path):
+    """It is no fault of the file that was read, and no traceback."""
+    dump = tmp_path / "dump.txt"
+    dump.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
+    asked = [each.format(dump=dump) for each in words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "extender.cli", *asked],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+    said = "muster: cannot write: No space left on device\n"
+    assert (done.returncode, done.stderr.splitlines(keepends=True)[-1]) == (2, said)
+
+
 # serve
 
 

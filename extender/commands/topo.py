@@ -47,7 +47,12 @@ def run(args: argparse.Namespace) -> int:
     from extender.core.topology.published import read_node
 
     try:
-        text, busy = _text(args.file), dict[int, str]()
+        text = _text(args.file)
+    except OSError as error:
+        say("topo", f"{args.file}: {error.strerror}")
+        return MISUSE
+    busy = dict[int, str]()
+    try:
         if text.lstrip().startswith("{"):
             reading, busy = read_node(text)
         else:
@@ -67,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         return (
             _show(args, reading, model, busy) if args.what == "show" else _place(args, model, busy)
         )
-    except (OSError, MusterError) as error:
-        say("topo", f"{args.file}: {getattr(error, 'strerror', None) or error}")
+    except MusterError as error:
+        say("topo", f"{args.file}: {error}")
         return MISUSE
 
 
