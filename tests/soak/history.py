@@ -43,6 +43,19 @@ class _Expired(Exception):
     """410: the past that was asked for is forgotten."""
 
 
+class _Connection(http.client.HTTPSConnection):
+    """Wraps its socket before it connects.
+
+    Where a peer is killed between the two, `SSLContext.wrap_socket` raises and drops the new socket
+    without closing it (CPython 3.11); one that is wrapped before belongs to the connection, which closes it.
+    """
+
+    def connect(self) -> None:
+        self.sock = self._context.wrap_socket(socket.socket(), server_hostname=self.host)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect((self.host, self.port))
+
+
 class Recorder:
     """Follows all kinds, each in a thread of its own; ``with Recorder(url, ca, token) as it:``."""
 
@@ -53,7 +66,7 @@ class Recorder:
         self._tls = ssl.create_default_context(cafile=ca)
         self._headers = {"Authorization": f"Bearer {token}"}
         self._stop = threading.Event()
-        self._open: set[http.client.HTTPSConnection] = set()
+        self._open: set[_Connection] = set()
         self._synced = {kind: threading.Event() for kind in PATHS}
         self._threads = [
             threading.Thread(target=self._follow, args=(kind,), name=f"record {kind}", daemon=True)
@@ -145,7 +158,7 @@ class Recorder:
 
     @contextmanager
     def _get(self, path: str, query: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-        connection = http.client.HTTPSConnection(self._netloc, timeout=_SILENCE, context=self._tls)
+        connection = _Connection(self._netloc, timeout=_SILENCE, context=self._tls)
         self._open.add(connection)
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers)
