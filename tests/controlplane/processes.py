@@ -152,6 +152,8 @@ async def service(made: list[Replica], port: int) -> AsyncIterator[None]:
                 await asyncio.gather(pipe(reader, back), pipe(there, writer))
         except ConnectionError:
             pass  # one of both is gone, and the other hears of it
+        except asyncio.CancelledError:
+            pass  # at the end, by `ending`; streams of Python 3.11 report a cancelled handler as a fault
         finally:
             writer.close()
             carrying.discard(task)
