@@ -138,26 +138,39 @@ def _show(
     if args.json:
         answer(document)
         return OK
+    _draw(document, model, reading.topology.nics, busy)
+    return OK
+
+
+def _draw(
+    document: dict[str, Any], model: NodeModel, nics: tuple[str, ...], busy: dict[int, str]
+) -> None:
+    """A column a GPU, so that eight of them and any number of ports are readable at 80 columns."""
     from rich.console import Console
+    from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table
 
-    known = reading.topology
-    table = Table(title=_title(model, document["bandwidth_gbs"]), header_style="bold")
-    table.add_column("")
-    for name in [*(f"GPU{index}" for index in known.index), *known.nics]:
+    names = [f"GPU{gpu['index']}" for gpu in document["gpus"]]
+    table = Table(header_style="bold")
+    table.add_column("", no_wrap=True)
+    for name in names:
         table.add_column(name, justify="center", no_wrap=True)
-    table.add_column("NUMA", justify="center")
-    if busy:
-        table.add_column("in use by, or not working")
-    for i, words in enumerate(reading.words):
-        row = [_cell(word, float(model.hop[i, j])) for j, word in enumerate(words)]
-        nics = [nic["links"][i] for nic in document["nics"]]
-        why = [busy.get(i, "-")] if busy else []
-        table.add_row(f"GPU{known.index[i]}", *row, *nics, reading.affinity[i] or "-", *why)
+    for i, words in enumerate(document["links"]):
+        table.add_row(names[i], *(_cell(word, model.hop[i, j]) for j, word in enumerate(words)))
+    table.add_section()
+    for nic, port in zip(nics, document["nics"], strict=True):
+        table.add_row(escape(nic), *port["links"])
+    table.add_section()
+    table.add_row("NUMA", *(escape(gpu["numa_affinity"] or "-") for gpu in document["gpus"]))
     # Rows stay whole: a terminal that is too narrow scrolls, or the output goes to a file.
     console = Console()
-    console.print(table, width=max(console.width, 8 * len(table.columns) + 12))
-    return OK
+    whole = Measurement.get(console, console.options.update(width=10_000), table).maximum
+    console.width = max(console.width, whole)
+    console.print(_title(model, document["bandwidth_gbs"]), highlight=False)
+    console.print(table)
+    for at, why in sorted(busy.items()):
+        console.print(f"{names[at]}: {why}", highlight=False, markup=False)
 
 
 def _title(model: NodeModel, bandwidth: float | None) -> str:

@@ -31,7 +31,9 @@ def state(s: State) -> Manifest:
         "capacityGeneration": s.cluster.capacity_generation,
         "overCommitted": [each.render() for each in s.cluster.over_committed()],
         "notServed": sorted(
-            f"{kind.plural}.{kind.group}" for kind, served in s.served.items() if not served
+            f"{kind.plural}.{kind.version}.{kind.group}"  # as kubectl takes it
+            for kind, served in s.served.items()
+            if not served
         ),
         "counters": dict(sorted(s.counters.items())),
     }

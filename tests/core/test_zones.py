@@ -371,6 +371,14 @@ def test_what_debug_nodes_shows() -> None:
     assert "zones" not in silent
 
 
+def test_a_kind_of_which_one_version_is_served_is_named_with_the_other() -> None:
+    brain = Coordinator(Rules(), SESSION, {})
+    brain.apply(e.KindServed(NODE_TOPOLOGIES, served=True), 1.0)
+    brain.apply(e.KindServed(OLD_NODE_TOPOLOGIES, served=False), 1.0)
+    told = inspecting.state(brain.state)["notServed"]
+    assert told == ["noderesourcetopologies.v1alpha1.topology.node.k8s.io"]
+
+
 def test_the_proof_looks_at_zones() -> None:
     made = cluster_of({"a": {"of": [4, 4], "free": [2, 2]}})
     made.zones.went("a", made.pods.slots["default/runs-a-0"])

@@ -164,6 +164,29 @@ def test_show(capsys, file: str) -> None:
     assert "NV2" in out
 
 
+def test_show_is_readable_where_nobody_has_a_wide_terminal(capsys, tmp_path: Path) -> None:
+    """Eight GPUs and twelve ports, drawn whole at 80 columns."""
+    ports = [f"mlx5_{number}" for number in range(12)]
+    text = {
+        "v": 1, "devices": 8, "links": "NV18*28", "numa": "0*4 1*4", "nics": ports,
+        "nicLinks": "PIX*12 NODE*36 SYS*48",
+    }  # fmt: skip
+    held = '{"v":1,"devices":8,"health":"ok*8","pods":["team/a"],"held":"-*7 0"}'
+    path = node_file(tmp_path, topology=json.dumps(text), devices=held)
+    code, out, _ = ran(capsys, "show", path)
+    lines = out.splitlines()
+    assert (code, max(map(len, lines))) == (0, 67)
+    assert "│ mlx5_11 │ PIX  │ NODE │ NODE │ NODE │ SYS  │ SYS  │ SYS  │ SYS  │" in lines
+    assert "│ NUMA    │  0   │  0   │  0   │  0   │  1   │  1   │  1   │  1   │" in lines
+    assert ("…" in out, lines[-1]) == (False, "GPU7: team/a")
+
+
+def test_sixteen_gpus_are_wider_than_a_terminal_and_stay_whole(capsys, tmp_path: Path) -> None:
+    path = node_file(tmp_path, topology='{"v":1,"devices":16,"links":"NV6*120"}')
+    code, out, _ = ran(capsys, "show", path)
+    assert (code, "…" in out, out.count("NV6")) == (0, False, 240)
+
+
 def node_file(tmp_path: Path, **annotations: str) -> str:
     path = tmp_path / "node.json"
     marks = {f"scheduling.muster.dev/{key}": text for key, text in annotations.items()}
