@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +136,18 @@ async def until_refused(
 
     group = await world.until_object(resource, name, says, f"a refusal with {words}")
     return condition(group) or condition(group, "PodGroupInitiallyScheduled")
+
+
+async def read(condition: Callable[[], Any], what: str) -> None:
+    """Wait until Muster has read something that the API server has. One watch keeps its order; of two
+    kinds of objects the later may be read first.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - the state has no event to wait for
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"Muster has not read {what}") from None
 
 
 async def describe(world: World, kind: str, name: str) -> str:
