@@ -146,7 +146,7 @@ class OldMPIJob(mpi.MPIKind):
         meta = mpi.metadata(job, name)
         own = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
         return (
-            Child(CONFIG_MAPS, config, follows=("data",)),
+            Child(CONFIG_MAPS, config, follows=("data",), rights=_RIGHTS),
             *((Child(SERVICE_ACCOUNTS, own, rights=_RIGHTS),) if account == name else ()),
             Child(ROLES, role, follows=("rules",), rights=_RIGHTS),
             # A Role of that name that is somebody else's would be granted to the launcher.

@@ -24,6 +24,7 @@ from extender.jobs.pods import LABEL
 from extender.jobs.rollcall import RollCall
 
 _OPERATOR: Final = "mpi-operator"
+_RIGHTS: Final = "manifests/mpijob"
 _IMPLEMENTATIONS: Final = ("OpenMPI", "Intel", "MPICH")
 _POLICIES: Final = ("AtStartup", "WaitForWorkersReady")
 _ROOT: Final = "/root/.ssh"
@@ -194,8 +195,8 @@ class MPIJob(mpi.MPIKind):
         }
         return (
             Child(SERVICES, service),
-            Child(CONFIG_MAPS, config, follows=("data",)),
-            Child(SECRETS, secret),
+            Child(CONFIG_MAPS, config, follows=("data",), rights=_RIGHTS),
+            Child(SECRETS, secret, rights=_RIGHTS),
         )
 
     def _read(self, job: Manifest) -> TrainingJob:

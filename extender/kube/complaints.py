@@ -24,7 +24,10 @@ _ALL = {
     429: ("the API server asks to wait", ""),
 }
 #: What helps where a right is missing: an upgrade may need more than the role of the version before.
-RBAC = "kubectl apply -k manifests/base (rbac.yaml), or give these rights to the user"
+RBAC = (
+    "kubectl apply -k manifests/base (rbac.yaml), for MPIJobs manifests/mpijob or manifests/mpijob-v1,"
+    " or give these rights to the user"
+)
 
 _WATCH = "watch"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,13 +12,12 @@ import yaml
 
 from extender.runtime import Service, running
 from extender.settings import Settings, parse
-from extender.sim import fleet
 from extender.sim.binaries import binaries
 from extender.sim.daemon import free_port
 from extender.sim.kubelet import Kubelet
 from extender.sim.realplane import RealPlane
 from tests.controlplane import rights
-from tests.controlplane.world import World, client_of, empty
+from tests.controlplane.world import World, inhabited
 
 ROOT = Path(__file__).parents[2]
 #: Seconds; short, so that what takes a deadline in production takes a moment here.
@@ -81,20 +79,18 @@ def scheduler_config(name: str, port: int) -> str:
 @pytest.fixture
 async def world(plane: RealPlane) -> AsyncIterator[World]:
     """A namespace of its own on an empty cluster, and a kubelet for all nodes."""
-    async with client_of(plane) as client:
-        await empty(client)
-        namespace = f"test-{next(_numbers)}"
-        await fleet.add_namespace(client, namespace)
-        seen = World(client, plane, namespace)
-        following = asyncio.create_task(seen.follow())
-        try:
-            async with Kubelet(client, policy=seen.outcome):
-                yield seen
-        finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            await empty(client)
+    async with (
+        inhabited(plane, f"test-{next(_numbers)}") as seen,
+        Kubelet(seen.client, policy=seen.outcome),
+    ):
+        yield seen
+
+
+@pytest.fixture
+def mpi_rights(plane: RealPlane) -> Iterator[None]:
+    """What MPIJobs of v2beta1 need beside manifests/base."""
+    with rights.beside(plane, "mpijob"):
+        yield
 
 
 def settings_for(port: int, **more: object) -> Settings:

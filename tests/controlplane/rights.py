@@ -1,15 +1,18 @@
-"""Muster's own account: the rights of manifests/base, and no others, in every test here."""
+"""Muster's own account: the rights of manifests/base, and where MPIJobs run theirs; no others anywhere."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from extender.kube import credentials
 from extender.kube.credentials import Credentials
 from extender.sim.realplane import RealPlane
 
-BASE = Path(__file__).parents[2] / "manifests" / "base"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+BASE = MANIFESTS / "base"
 NAMESPACE = "muster-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:muster"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
@@ -21,6 +24,17 @@ def grant(plane: RealPlane) -> None:
     """Give the account what manifests/base gives it."""
     plane.kubectl("apply", "-f", str(BASE / "namespace.yaml"))
     plane.kubectl("apply", "-n", NAMESPACE, "-f", str(BASE / "rbac.yaml"))
+
+
+@contextlib.contextmanager
+def beside(plane: RealPlane, folder: str) -> Iterator[None]:
+    """Give it a role of another folder of manifests/ as well, and take that back."""
+    where = str(MANIFESTS / folder)
+    plane.kubectl("apply", "-k", where)
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "-k", where)
 
 
 def account(plane: RealPlane) -> Credentials:

@@ -1,4 +1,4 @@
-"""MPIJob in both of its versions on the real control plane, under the role of manifests/base."""
+"""MPIJob in both of its versions on the real control plane, under the role of manifests/base and its own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def nodes(world: World, *names: str, gpus: int = 2) -> None:
 #: Seconds. Admission (OwnerReferencesPermissionEnforcement) reads every 30 s which kinds there are; where a
 #: definition was replaced it may do so just before the new one is told, and refuses the job's objects till then.
 _LEARNT_SECONDS = 100.0
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("mpi_rights")]
 
 
 async def until(world: World, resource: api.Resource, name: str, condition: str) -> Manifest:
@@ -221,10 +221,8 @@ async def test_no_key_is_in_a_record_a_page_or_the_log(
 @pytest.fixture
 def old_rights(world: World) -> Iterator[None]:
     """What MPIJobs of v1 need beside manifests/base."""
-    folder = str(ROOT / "manifests/mpijob-v1")
-    world.plane.kubectl("apply", "-k", folder)
-    yield
-    world.plane.kubectl("delete", "-k", folder)
+    with rights.beside(world.plane, "mpijob-v1"):
+        yield
 
 
 async def test_a_job_of_v1_reaches_its_end(world: World, old_rights: None, muster: Service) -> None:

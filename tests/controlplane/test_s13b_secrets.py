@@ -92,3 +92,27 @@ async def fetch(port: int, path: str, token: str = "") -> str:
         http.get(path, headers=headers) as answer,
     ):
         return await answer.text()
+
+
+def test_the_role_of_base_reaches_no_secret_and_no_config(world: World) -> None:
+    """Those of MPIJobs alone do, which are applied where such jobs run."""
+
+    def may(verb: str, kind: str) -> str:
+        groups = [f"--as-group={group}" for group in rights.GROUPS]
+        asked = ("auth", "can-i", verb, kind, "-A", f"--as={rights.ACCOUNT}", *groups)
+        return world.plane.kubectl(*asked, check=False).stdout.strip()
+
+    asked = [
+        (verb, kind)
+        for kind in ("secrets", "configmaps")
+        for verb in ("get", "list", "watch", "create", "patch", "update", "delete")
+    ]
+    assert [each for each in asked if may(*each) != "no"] == []
+    with rights.beside(world.plane, "mpijob"):
+        assert [each for each in asked if may(*each) != "no"] == [
+            ("get", "secrets"),
+            ("create", "secrets"),
+            ("get", "configmaps"),
+            ("create", "configmaps"),
+            ("patch", "configmaps"),
+        ]

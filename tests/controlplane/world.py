@@ -7,8 +7,9 @@ server's, and its invariants are judged from it alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,6 +256,23 @@ def pod(
             **spec,
         },
     }
+
+
+@contextlib.asynccontextmanager
+async def inhabited(plane: RealPlane, namespace: str) -> AsyncIterator[World]:
+    """The cluster, emptied before and after, with a new namespace of this name. Nothing runs its pods."""
+    async with client_of(plane) as client:
+        await empty(client)
+        await fleet.add_namespace(client, namespace)
+        seen = World(client, plane, namespace)
+        following = asyncio.create_task(seen.follow())
+        try:
+            yield seen
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            await empty(client)
 
 
 def client_of(plane: RealPlane) -> Client:

@@ -19,21 +19,22 @@ from extender.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
-FOLDERS = ("crds", "base", "admission", "scheduler", "agent", "mpijob-v1")
+#: Roles beside base's, for kinds of jobs that need more.
+BESIDE = ("mpijob", "mpijob-v1")
+FOLDERS = ("crds", "base", "admission", "scheduler", "agent", *BESIDE)
 FILES = sorted(
     path
     for path in MANIFESTS.rglob("*.yaml")
     if path.name != "kustomization.yaml" and path != MANIFESTS / "base/muster.yaml"
     # The second kube-scheduler: tests/manifests/test_scheduler.py; alerts: tests/monitoring; the
-    # node agent: tests/agent; MPIJobs of v1: below.
-    if path.parent.name not in ("scheduler", "monitoring", "agent", "mpijob-v1")
+    # node agent: tests/agent; MPIJobs: below.
+    if path.parent.name not in ("scheduler", "monitoring", "agent", *BESIDE)
 )
 
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]
 READ = {"list", "watch"}
-UNWATCHED = (api.CONFIG_MAPS, api.SECRETS)
-#: What only MPIJobs of v1 need: manifests/mpijob-v1.
-OF_OLD_MPI = (api.SERVICE_ACCOUNTS, api.ROLES, api.ROLE_BINDINGS)
+#: What only MPIJobs need. Not watched: there are thousands, which are nobody's business.
+OF_MPI = (api.CONFIG_MAPS, api.SECRETS, api.SERVICE_ACCOUNTS, api.ROLES, api.ROLE_BINDINGS)
 #: Beside reading: what Muster does to objects and to their subresources.
 WRITES = {
     api.PODS: {
@@ -42,9 +43,6 @@ WRITES = {
         "status": {"patch"},
     },
     api.SERVICES: {"": {"get", "create", "delete"}},
-    # Not watched: there are thousands, which are nobody's business.
-    api.CONFIG_MAPS: {"": {"get", "create", "patch"}},
-    api.SECRETS: {"": {"get", "create"}},
     api.VOLCANO_GROUPS: {"": {"create", "patch"}, "status": {"patch"}},
     api.SIGS_GROUPS: {"": {"patch"}, "status": {"patch"}},
     api.NATIVE_GROUPS: {"status": {"patch"}},
@@ -103,29 +101,43 @@ def test_rights_are_exactly_those_that_the_code_needs():
         (ACCESS_REVIEWS.group, ACCESS_REVIEWS.plural): {"create"},
     }
     for resource in RESOURCES:
-        if resource in (api.EVENTS, api.LEASES, api.AUTOSCALERS, *OF_OLD_MPI):
+        if resource in (api.EVENTS, api.LEASES, api.AUTOSCALERS, *OF_MPI):
             continue
-        needed[resource.group, resource.plural] = set() if resource in UNWATCHED else set(READ)
+        needed[resource.group, resource.plural] = set(READ)
         for subresource, verbs in WRITES.get(resource, {}).items():
             name = f"{resource.plural}/{subresource}" if subresource else resource.plural
             needed.setdefault((resource.group, name), set()).update(verbs)
     assert granted("ClusterRole") == needed
 
 
-def test_jobs_of_mpi_v1_have_rights_of_their_own():
-    role, binding = documents(MANIFESTS / "mpijob-v1/rbac.yaml")
+_HOSTS = {("", "configmaps"): ["create", "get", "patch"]}
+
+
+@pytest.mark.parametrize(
+    ("folder", "wanted"),
+    [
+        ("mpijob", _HOSTS | {("", "secrets"): ["create", "get"]}),
+        (
+            "mpijob-v1",
+            _HOSTS
+            | {
+                ("", "serviceaccounts"): ["create", "get"],
+                (api.ROLES.group, "roles"): ["create", "get", "patch"],
+                (api.ROLES.group, "rolebindings"): ["create", "get"],
+                ("", "pods/exec"): ["create"],
+            },
+        ),
+    ],
+)
+def test_mpijobs_have_rights_of_their_own(folder, wanted):
+    role, binding = documents(MANIFESTS / folder / "rbac.yaml")
     rights = {
         (g, r): rule["verbs"]
         for rule in role["rules"]
         for g in rule["apiGroups"]
         for r in rule["resources"]
     }
-    assert rights == {
-        ("", "serviceaccounts"): ["create", "get"],
-        (api.ROLES.group, "roles"): ["create", "get", "patch"],
-        (api.ROLES.group, "rolebindings"): ["create", "get"],
-        ("", "pods/exec"): ["create"],
-    }
+    assert rights == wanted
     (account,), (namespace,) = of_kind("ServiceAccount"), of_kind("Namespace")
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     (subject,) = binding["subjects"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from extender.sim import fleet
 from extender.sim.realplane import RealPlane
 from tests.controlplane.training.kubelet import ProcessKubelet
-from tests.controlplane.world import World, client_of, empty
+from tests.controlplane.world import World, inhabited
 
 _numbers = itertools.count(1)
 
@@ -32,19 +29,8 @@ def environment(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture
 async def world(plane: RealPlane) -> AsyncIterator[World]:
     """A namespace of its own on an empty cluster; nothing runs its pods but :func:`kubelet`."""
-    async with client_of(plane) as client:
-        await empty(client)
-        namespace = f"training-{next(_numbers)}"
-        await fleet.add_namespace(client, namespace)
-        seen = World(client, plane, namespace)
-        following = asyncio.create_task(seen.follow())
-        try:
-            yield seen
-        finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            await empty(client)
+    async with inhabited(plane, f"training-{next(_numbers)}") as seen:
+        yield seen
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.runtime import Service
@@ -25,6 +27,7 @@ def pod(container: str, script: str) -> Manifest:
     return made
 
 
+@pytest.mark.usefixtures("mpi_rights")
 async def test_mpirun_starts_its_ranks_on_the_workers(
     world: World, muster: Service, kubelet: ProcessKubelet
 ) -> None:
