@@ -41,6 +41,10 @@ _READ_AHEAD = 1 << 20
 #: Of Secrets the API server is asked for nothing but metadata, whatever is asked for.
 _SECRETS = re.compile(r"/api/v1(/namespaces/[^/]+)?/secrets(/|$)")
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#: Unknown and doubled fields of what is written are dropped, and nobody would read the warning: to look
+#: for them is a fifth of what the API server allocates for a pod.
+_UNCHECKED = {"fieldValidation": "Ignore"}
+_WRITES = frozenset({"POST", "PUT", "PATCH"})
 _SSL_REPR = re.compile(r" ssl:(<[^>]*>|\w+)")
 #: Least seconds between two complete reloads of the credentials, whatever the server says.
 _RELOAD_PAUSE = 5.0
@@ -108,6 +112,8 @@ class ApiClient:
         timeout: float | None = None,  # noqa: ASYNC109 (part of the request)
     ) -> Reply:
         """One request, sent again only when fresh credentials turn a 401 into something else."""
+        if method in _WRITES:
+            query = {**(query or {}), **_UNCHECKED}
         reply = await self._once(method, path, query, body, content_type, timeout)
         if reply.code == 401 and await self._reload():
             reply = await self._once(method, path, query, body, content_type, timeout)

@@ -69,9 +69,9 @@ async def test_methods_send_what_the_api_expects(server, client):
     assert lines == [
         ("GET", f"{pods}/p"),
         ("GET", "/api/v1/pods?limit=7&continue=t/%2B%3D"),
-        ("POST", f"{pods}?dryRun=All"),
-        ("POST", f"{pods}/p/binding"),
-        ("PATCH", "/api/v1/nodes/n"),
+        ("POST", f"{pods}?dryRun=All&fieldValidation=Ignore"),
+        ("POST", f"{pods}/p/binding?fieldValidation=Ignore"),
+        ("PATCH", "/api/v1/nodes/n?fieldValidation=Ignore"),
         ("DELETE", f"{pods}/p"),
     ]
     headers, body = server.asked[4][2:]
