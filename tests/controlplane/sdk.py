@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements-sdk.lock"
 AGENT = Path(__file__).with_name("sdk_agent.py")
 #: Seconds that one call may take: those that wait for a condition wait for less.
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 def interpreter() -> Path:

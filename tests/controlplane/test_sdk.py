@@ -23,6 +23,7 @@ from extender.runtime import Service
 from tests.controlplane import sdk
 from tests.controlplane.sdk import Sdk, SdkError
 from tests.controlplane.test_kinds import EXAMPLES, replicas
+from tests.controlplane.test_mpi import nodes, old_rights  # noqa: F401 - the second is a fixture
 from tests.controlplane.world import PATIENCE, World
 
 #: Example to (kind, the pod that the client takes for the master).
@@ -35,9 +36,9 @@ JOBS = {
     "paddlejob": (api.PADDLE_JOBS, None),
 }
 #: The first of a session may install the SDK.
-pytestmark = pytest.mark.timeout(300)
-#: Of wait_for_job_conditions, in seconds.
-SOON = {"wait_timeout": 50, "polling_interval": 1}
+pytestmark = pytest.mark.timeout(400)
+#: Of wait_for_job_conditions, in seconds: as long as MPIJob's objects may be refused (test_mpi.py).
+SOON = {"wait_timeout": 120, "polling_interval": 1}
 Connect = Callable[[str], AbstractAsyncContextManager[Sdk]]
 
 
@@ -121,15 +122,40 @@ async def test_a_job_s_life_by_the_sdk(
     world: World, muster: Service, connect: Connect, kubelet_port: int, name: str
 ) -> None:
     resource, master = JOBS[name]
-    await world.nodes(*(f"n{i}" for i in range(4)), gpus=2, cpu="16")
+    job = example(name, world.namespace)
+    await live(world, connect, kubelet_port, resource, job, replicas(job), master)
+
+
+@pytest.mark.usefixtures("old_rights")
+async def test_an_mpijob_s_life_by_the_sdk(
+    world: World, muster: Service, connect: Connect, kubelet_port: int
+) -> None:
+    """It knows kubeflow.org/v1 alone, and reads logs of containers named mpi."""
+    job = example("mpijob-v1", world.namespace)
+    for role in job["spec"]["mpiReplicaSpecs"].values():
+        role["template"]["spec"]["containers"][0]["name"] = "mpi"
+    names = ["climate-launcher", "climate-worker-0", "climate-worker-1"]
+    await live(world, connect, kubelet_port, api.OLD_MPI_JOBS, job, names, "climate-launcher")
+
+
+async def live(
+    world: World,
+    connect: Connect,
+    kubelet_port: int,
+    resource: api.Resource,
+    job: Manifest,
+    names: list[str],
+    master: str | None,
+) -> None:
+    """From create_job to delete_job, all that the client can be asked meanwhile."""
+    await nodes(world, *(f"n{i}" for i in range(4)))
     for node in (f"n{i}" for i in range(4)):
         where = {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
         }
         await world.client.patch(api.NODES, None, node, {"status": where}, "status")
-    job = example(name, world.namespace)
-    called, names = job["metadata"]["name"], replicas(job)
+    called = job["metadata"]["name"]
 
     async with connect(resource.kind) as client:
         call = client.call
