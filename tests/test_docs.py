@@ -35,7 +35,7 @@ def test_files_that_the_architecture_names_exist() -> None:
 
 
 def test_the_table_of_settings_is_complete() -> None:
-    table = README[README.index("## Configuration") : README.index("## Known limits")]
+    table = (ROOT / "docs/configuration.md").read_text()
     cells = " ".join(re.findall(r"(?m)^\| (`[^|]+) \|", table))
     told = {word.rpartition(".")[2] for word in re.findall(r"`([A-Za-z.]+)`", cells)}
     sections = {"listen", "tls", "leaderElection", "topology", "agent"}
@@ -64,8 +64,9 @@ def test_the_job_in_the_readme_is_valid(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out == "1 object, 0 problems\n"
 
 
-def test_the_check_in_the_readme_finds_nothing(monkeypatch, capsys) -> None:
-    (words,) = re.findall(r"muster check (manifests/scheduler\S+ \S+)", README)
+def test_the_check_of_an_installation_finds_nothing(monkeypatch, capsys) -> None:
+    text = (ROOT / "docs/install.md").read_text()
+    (words,) = re.findall(r"muster check (manifests/scheduler\S+ \S+)", text)
     monkeypatch.chdir(ROOT)
     assert cli.main(["check", *words.split()]) == 0
     assert "0 problems" in capsys.readouterr().out
