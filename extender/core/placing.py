@@ -19,11 +19,14 @@ from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot
 from extender.core.groups import unknown_priority
 from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
-from extender.core.reasons import Code, Refusal, refuse
+from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
 from extender.core.state import State
 from extender.core.topology.limits import Limit, limit_of
+
+#: Refusals that count pods.
+_COUNTS = frozenset({Code.TOO_FEW_PODS, Code.TOO_FEW_OF_TASK})
 
 
 @dataclass(slots=True)
@@ -139,7 +142,24 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
     if gang.satisfied() or (gang.job is not None and not gang.members):
         # Its job wants nobody now: it is suspended, or has ended.
         return None
-    return s.session.valid(gang.facts()) or _too_few(gang)
+    if _stopping(gang):
+        return refuse(Code.STOPPING)
+    refusal = s.session.valid(gang.facts()) or _too_few(gang)
+    failed = gang.count(Member.FAILED)
+    if refusal is None or not failed or refusal.code not in _COUNTS:
+        return refusal
+    # Pods that exist and do not count: nobody would find out otherwise why they are too few.
+    return Refusal((*refusal.reasons, Reason.of(Code.NOT_COUNTED, failed=failed)))
+
+
+def _stopping(gang: Gang) -> bool:
+    """Its job takes down what is left of it (to begin anew, or for good): no pods are missing."""
+    members = gang.members.values()
+    return (
+        gang.job is not None
+        and any(m.deleting for m in members)
+        and not any(m.state in UNPLACED and not m.deleting for m in members)
+    )
 
 
 def _wants_planning(s: State, gang: Gang, now: float) -> bool:

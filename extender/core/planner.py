@@ -171,21 +171,32 @@ def _refusal(session: Session, view: Snapshot, roles: Sequence[Role], attempt: A
     rest = [*_room(session, view, short), *session.explain(view, short.shape)]
     if rest and _OF_USE.isdisjoint(reason.code for reason in rest):
         return refuse(Code.NO_NODE_ADMITS, rest, placed=placed, want=want)
-    at_best = _placed_if_empty(session, view, roles)
-    if at_best is not None:
-        return refuse(Code.NEVER_FITS, rest, placed=at_best, want=want)
-    return refuse(Code.NO_ROOM, rest, placed=placed, want=want)
+    return _never(session, view, roles) or refuse(Code.NO_ROOM, rest, placed=placed, want=want)
 
 
-def _placed_if_empty(session: Session, view: Snapshot, roles: Sequence[Role]) -> int | None:
-    """How many would fit if no pod ran, when that is too few for certain; else None."""
+def _never(session: Session, view: Snapshot, roles: Sequence[Role]) -> Refusal | None:
+    """What would be missing if no pod ran, where that is too few for certain; else None."""
     if any(role.shape.affinity or role.shape.spread for role in roles):
         # These may depend on pods that run: emptying the nodes is no best case.
         return None
     musts = [Role(role.name, role.shape, role.required) for role in roles]
-    attempt = _found(session, view.emptied(), musts, ()).attempt
+    empty = view.emptied()
+    attempt = _found(session, empty, musts, ()).attempt
     missing = attempt.missing(musts)
-    return sum(role.required for role in roles) - missing if missing and attempt.exact else None
+    if not missing or not attempt.exact:
+        return None
+    want = sum(role.required for role in roles)
+    short = attempt.short(musts)
+    rest = [*_room(session, empty, short), *map(_of_capacity, session.explain(empty, short.shape))]
+    return refuse(Code.NEVER_FITS, rest, placed=want - missing, want=want)
+
+
+def _of_capacity(reason: Reason) -> Reason:
+    """A reason of an empty node: all that it has is free, which is not what is to be said."""
+    if reason.code != Code.RESOURCE:
+        return reason
+    params = tuple(each for each in reason.params if each[0] != "free")
+    return Reason(Code.TOO_SMALL, params, reason.nodes)
 
 
 def _room(session: Session, view: Snapshot, role: Role) -> list[Reason]:

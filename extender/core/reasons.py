@@ -18,6 +18,7 @@ class Code(StrEnum):
 
     # of nodes, for one pod shape
     RESOURCE = "InsufficientResource"
+    TOO_SMALL = "InsufficientCapacity"
     TOO_MANY_PODS = "TooManyPods"
     NODE_NAME = "NodeNameMismatch"
     SELECTOR = "NodeSelectorMismatch"
@@ -38,6 +39,8 @@ class Code(StrEnum):
     # of a group
     TOO_FEW_PODS = "NotEnoughPods"
     TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
+    NOT_COUNTED = "PodsNotCounted"
+    STOPPING = "PodsBeingStopped"
     GATED = "PodsGated"
     TOO_MANY_MEMBERS = "TooManyMembers"
     NO_ROOM = "NotEnoughRoom"
@@ -73,6 +76,7 @@ class Code(StrEnum):
 
 _TEXT: dict[Code, str] = {
     Code.RESOURCE: "{free} of {total} {resource} free, {asked} asked",
+    Code.TOO_SMALL: "{total} {resource} in all, {asked} asked",
     Code.TOO_MANY_PODS: "{free} of {total} pods free, {asked} asked",
     Code.NODE_NAME: "spec.nodeName asks for {wanted}",
     Code.SELECTOR: "node selector or affinity does not match",
@@ -95,6 +99,8 @@ _TEXT: dict[Code, str] = {
     Code.FITS: "room for {room}",
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
+    Code.NOT_COUNTED: "not counted: {failed} failed",
+    Code.STOPPING: "its job is stopping its pods",
     Code.GATED: (
         "{gated} of {have} pods wait for others to take off their scheduling gate ({gate});"
         " without them there are too few"

@@ -20,6 +20,7 @@ from extender.chaos.plant import EPOCH, EXTENDERS, SCHEDULER, settings
 from extender.chaos.plant import NAMESPACE as OWN
 from extender.chaos.replica import Replica, Way
 from extender.core import api
+from extender.core.answers import StateView
 from extender.core.api import Resource
 from extender.core.commands import Bind, Create, Delete, Notice, Patch
 from extender.core.errors import ApiError
@@ -147,6 +148,12 @@ class Cluster(Listener):
             return self.store.get(resource, workloads.NAMESPACE, name)
         except ApiError:
             return None
+
+    def reason(self, name: str) -> str:
+        """Why the gang of this name waits, as ``/debug/gangs`` says; "" if it does not."""
+        view = StateView(self.replica.loop.coordinator.state, lambda: True)
+        told = view.gang(workloads.NAMESPACE, name)
+        return str(told["reasons"][0]["code"]) if told and told["reasons"] else ""
 
     def forget_events(self) -> None:
         """They live for an hour."""

@@ -192,6 +192,8 @@ class Machine(Truth):
         #: Name of every pod that was bound, in that order.
         self.binding_order: list[str] = []
         self.faults: list[Fault] = []
+        #: Pods that are being deleted stay.
+        self.lingering = False
         #: What an old leader had sent when it lost the Lease, and may still take effect.
         self.stragglers: list[Write] = []
         self.replicas = [Replica(f"r{i}", self, rules) for i in range(replicas)]
@@ -266,7 +268,8 @@ class Machine(Truth):
         return min([*wakes, self.scheduler.next_time(self.rules.bind_timeout)])
 
     def _terminating(self) -> bool:
-        return any("deletionTimestamp" in pod["metadata"] for pod in self.api.pods())
+        pods = () if self.lingering else self.api.pods()
+        return any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
     def _outcome(self, command: Write) -> str:
         return next((f.outcome for f in self.faults if f.hits(command)), "ok")

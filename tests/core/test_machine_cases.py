@@ -178,6 +178,10 @@ class Teller:
         """``stop``: bound pods stay Pending."""
         self.m.api.kubelets = what != "stop"
 
+    def linger(self, long: bool) -> None:
+        """Pods that are being deleted stay for as long as this says so."""
+        self.m.lingering = long
+
     def suspend(self, job: str) -> None:
         spec = {"runPolicy": {"suspend": True}}
         self.m.api.change((PYTORCH_JOBS, "default", job), spec=spec)

@@ -177,23 +177,27 @@ def test_room_is_one_reason_whatever_the_sizes():
 
 
 def test_what_can_never_fit_is_said_so():
-    made = cluster(*gpu_nodes(a=8), pods=[busy("a", 8)])
-    assert refused(made, role(2, gpus=8)).startswith(
-        "1 of 2 pods would fit even if every node were empty"
+    made = cluster(*gpu_nodes(a=8, b=4), pods=[busy("a", 8), busy("b", 1)])
+    # All of it is of empty nodes: what is free now has nothing to do with it.
+    assert refused(made, role(2, gpus=8)) == (
+        "1 of 2 pods would fit even if every node were empty; 1 node: room for 1; "
+        f"1 node: 4 {GPU} in all, 8 asked"
     )
     assert refused(made, role(1, gpus=8)).startswith("0 of 1 pods fit")
-    assert refused(made, role(1, gpus=16)).startswith("0 of 1 pods would fit")
+    assert refused(made, role(1, gpus=16)).endswith(
+        f"empty; 1 node: 8 {GPU} in all, 16 asked; 1 node: 4 {GPU} in all, 16 asked"
+    )
 
 
 def test_the_largest_quantities_are_said_as_they_are():
     most = str(2**63 - 1)
     asked = refused(cluster(*gpu_nodes(a=8)), role(1, requests={GPU: most}))
-    assert f"8 of 8 {GPU} free, {most} asked" in asked
+    assert f"8 {GPU} in all, {most} asked" in asked
     huge = cluster(node("a", resources={GPU: str(2**60)}))
     said = refused(huge, role(1, requests={GPU: most}))
-    assert f" of {2**52} or more {GPU} free, {most} asked" in said
+    assert f"; 1 node: {2**52} or more {GPU} in all, {most} asked" in said
     asked = refused(cluster(node("a", memory="1Ti")), role(1, gpus=0, requests={"memory": "7Ei"}))
-    assert "1Ti of 1Ti memory free, 7Ei asked" in asked
+    assert "1Ti memory in all, 7Ei asked" in asked
 
 
 def test_a_cluster_without_nodes():
