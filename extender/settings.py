@@ -353,13 +353,14 @@ def parse(document: Any, source: str) -> Settings:
         settings = Settings.model_validate(document)
     except ValidationError as error:
         problems = [_sentence(dict(problem)) for problem in error.errors()]
+        shown = problems[:_SHOWN]
         if len(problems) > _SHOWN:
-            problems[_SHOWN:] = [f"and {len(problems) - _SHOWN} more"]
-        raise ConfigError(f"{source}: {'; '.join(problems)}") from error
+            shown.append(f"and {len(problems) - _SHOWN} more")
+        raise ConfigError(f"{source}: {'; '.join(shown)}", problems) from error
     try:
         settings.session()
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from error
+        raise ConfigError(f"{source}: {error}", error.each) from error
     return settings
 
 

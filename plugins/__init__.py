@@ -58,7 +58,7 @@ def build_session(
         if conf.name not in registry
     ]
     if unknown:
-        raise ConfigError("; ".join(unknown))
+        raise ConfigError("; ".join(unknown), unknown)
     made = iter(
         [Enabled(_make(conf, registry[conf.name], place), conf.off) for place, conf in places]
     )

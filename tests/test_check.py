@@ -260,6 +260,28 @@ def test_a_verb_must_be_one_that_muster_answers(check: Check) -> None:
     assert check(body) == (1, ["extenders[1].bindVerb: error: 'bnd' is not allowed: bind"])
 
 
+def test_each_mistake_of_a_configuration_is_a_problem_of_its_own(check: Check) -> None:
+    plugins = [{"name": "drf"}, {"name": "gang"}, {"name": "proportion"}]
+    code, problems = check({"actions": "allocate", "tiers": [{"plugins": plugins}]})
+    assert code == 1
+    assert [each.split(" (")[0] for each in problems] == [
+        "tiers[0].plugins[0].name: error: no plugin 'drf'",
+        "tiers[0].plugins[2].name: error: no plugin 'proportion'",
+    ]
+    section = {f"key{number}": 1 for number in range(12)} | {"concurrency": 0}
+    _, problems = check({"muster": section})
+    assert len(problems) == 13
+    assert "muster.concurrency: error: 0 is not allowed: at least 1" in problems
+
+
+def test_a_field_that_is_not_there_is_missing(check: Check) -> None:
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}}
+    says = "is missing: at least one replica type of Master, Worker"
+    for spec in (dict[str, Any](), None):
+        _, problems = check(job | {"spec": spec})
+        assert f"spec.pytorchReplicaSpecs: error: {says}" in problems
+
+
 def test_an_empty_file_and_an_empty_folder_hold_nothing(tmp_path: Path, capsys) -> None:
     (tmp_path / "none").mkdir()
     empty = tmp_path / "empty.yaml"

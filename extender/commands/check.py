@@ -92,7 +92,7 @@ def _problems(found: list[Document]) -> list[Problem]:
                     document.problem(field, f"{message}; `serve` refuses it", "warning")
                 )
         else:
-            problems.append(result)
+            problems += result
     muster = (settings or Settings()).muster
     together = Together(Told(muster.topology.known()))
     for document in found:
@@ -115,12 +115,13 @@ def _is_settings(document: Document) -> bool:
     )
 
 
-def _settings(document: Document) -> Settings | Problem:
+def _settings(document: Document) -> Settings | list[Problem]:
     from extender.core.errors import ConfigError
     from extender.settings import parse
 
     try:
         return parse(document.body, document.file)
     except ConfigError as error:
-        field, _, message = str(error).removeprefix(f"{document.file}: ").partition(": ")
-        return document.problem(field, message) if message else document.problem("", field)
+        mistakes = error.each or [str(error).removeprefix(f"{document.file}: ")]
+        split = [mistake.partition(": ") for mistake in mistakes]
+        return [document.problem(field if text else "", text or field) for field, _, text in split]

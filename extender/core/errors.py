@@ -19,6 +19,8 @@ A refusal (a pod that does not fit, a gang that waits) is a value, see
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class MusterError(Exception):
     """The root of Muster's exceptions."""
@@ -26,6 +28,11 @@ class MusterError(Exception):
 
 class ConfigError(MusterError):
     """A configuration file, environment variable or flag cannot be used."""
+
+    def __init__(self, text: str, each: Sequence[str] = ()) -> None:
+        """``each``: the mistakes one by one, ``field: what is wrong``, where a file has several."""
+        super().__init__(text)
+        self.each = tuple(each)
 
 
 class InvalidObject(MusterError):
@@ -36,7 +43,7 @@ class InvalidObject(MusterError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         """Keep the three parts so that events, conditions and ``muster check`` can show each."""
-        super().__init__(f"{field}: {brief(value)} is not allowed: {allowed}")
+        super().__init__(f"{field}: {unfit(value)}: {allowed}")
         self.field = field
         self.value = value
         self.allowed = allowed
@@ -85,6 +92,11 @@ class InvariantViolated(MusterError):
         """``invariant`` is I1 to I7 or the name of an internal one."""
         super().__init__(f"{invariant}: {message}")
         self.invariant = invariant
+
+
+def unfit(value: object) -> str:
+    """What is wrong with a field of this value, before what is allowed; None: it is not there."""
+    return "is missing" if value is None else f"{brief(value)} is not allowed"
 
 
 def brief(value: object) -> str:

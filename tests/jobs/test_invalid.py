@@ -104,8 +104,8 @@ def test_said_and_not_started(change, field, allowed):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (None, "spec.pytorchReplicaSpecs: None is not allowed: at least one replica type"),
-        ({}, "spec.pytorchReplicaSpecs: None is not allowed: at least one replica type"),
+        (None, "spec.pytorchReplicaSpecs: is missing: at least one replica type"),
+        ({}, "spec.pytorchReplicaSpecs: is missing: at least one replica type"),
         ([], "spec: [] is not allowed: a map of fields"),
         ("x", "spec: 'x' is not allowed: a map of fields"),
     ],

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
-from extender.core.errors import InvalidObject
+from extender.core.errors import InvalidObject, unfit
 from extender.core.reasons import Refusal
 
 Severity = Literal["error", "warning"]
@@ -53,7 +53,7 @@ class Document:
     def invalid(self, error: InvalidObject, under: str = "") -> Problem:
         """The same for a field that was refused."""
         field = f"{under}.{error.field}" if under else error.field
-        return self.problem(field, f"{error.value!r} is not allowed: {error.allowed}")
+        return self.problem(field, f"{unfit(error.value)}: {error.allowed}")
 
     def refused(self, refusal: Refusal, field: str = "metadata") -> Problem:
         """The same for a refusal; the field it names, else ``field``."""
