@@ -5,13 +5,16 @@ Source: the hint providers of pkg/kubelet/cm, and GetPodQOS (pkg/apis/core/v1/he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from extender.core.objects import Container as Spec
 from extender.core.objects import PodSpec, Quantity, ResourceRequirements
 from extender.core.quantity import nano
 from extender.core.resources import CPU, MEMORY, read_units
 from extender.core.topology.kubelet import APP, INIT, SIDECAR, Container
+from extender.core.topology.kubelet_shares import shares
 
 Alignment = tuple[Container, ...]
 Amounts = dict[str, int]
@@ -22,20 +25,26 @@ _HUGE = "hugepages-"
 _MILLI = 1000
 
 
-def alignment_of(spec: PodSpec) -> Alignment:
-    """The containers in the order in which a kubelet admits them; () if it would align nothing.
+def alignment_of(spec: PodSpec, annotations: Mapping[str, str] | None = None) -> Alignment:
+    """The containers in the order in which a kubelet admits them, with the parts of GPUs that they ask
+    for; () if it would align nothing. ``annotations``: the pod's, which may ask for parts.
 
-    Raises QuantityError naming the field.
+    Raises InvalidObject naming the field.
     """
+    parts = shares(spec.containers, annotations or {})
     every = (*spec.init_containers, *spec.containers)
     guaranteed = spec.resources is None and all(_limited(each.resources) for each in every)
-    if not guaranteed and not any(map(_is_device, _names(every))):
+    if not guaranteed and not any(parts) and not any(map(_is_device, _names(every))):
         return ()
-    found = tuple(
+    found = [
         _aligned(kind, each.resources, where, guaranteed=guaranteed)
         for kind, each, where in _containers(spec)
-    )
-    return found if any(each.devices or each.cpus or each.memory for each in found) else ()
+    ]
+    for at, share in enumerate(parts, len(spec.init_containers)):
+        if share is not None:
+            found[at] = replace(found[at], share=share)
+    told = any(each.devices or each.cpus or each.memory or each.share for each in found)
+    return tuple(found) if told else ()
 
 
 def _containers(spec: PodSpec) -> Iterator[tuple[str, Spec, str]]:

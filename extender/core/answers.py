@@ -20,7 +20,7 @@ from extender.core.reasons import Code, Reason, Refusal
 from extender.core.reporting import held_message
 from extender.core.shape import PodShape, pinned_node, shape_of
 from extender.core.state import State
-from extender.core.taken import gpus, spared
+from extender.core.taken import asks, spared
 from extender.core.verdict import FilterAnswer
 
 #: extender/v1 MaxExtenderPriority.
@@ -165,10 +165,10 @@ def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
 def _spared(s: State, pod: Pod, names: Sequence[str]) -> list[int]:
     zones = s.cluster.zone_view()
     try:
-        aligned = alignment_of(pod.spec) if zones is not None else ()
+        aligned = alignment_of(pod.spec, pod.metadata.annotations) if zones is not None else ()
     except InvalidObject:
         aligned = ()  # said by /filter
-    if zones is None or not gpus(aligned):
+    if zones is None or not asks(aligned):
         return [0] * len(names)
     rows = s.cluster.view().row_of
     at = np.array([rows.get(name, -1) for name in names], np.int64)

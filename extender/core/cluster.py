@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from extender.core.alignment import Alignment
 from extender.core.audit import OverCommit, over_committed, verify
@@ -28,6 +30,8 @@ from extender.core.storage import Storage
 from extender.core.topology.domains import Level
 from extender.core.topology.equipment import GPU, UNKNOWN, Equipment
 from extender.core.topology.nrt import NodeZones
+from extender.core.topology.registers import Given
+from extender.core.topology.registers import read_given as parts_given
 from extender.core.zones import Zones
 
 #: Phases in which a pod takes nothing of its node any more.
@@ -51,8 +55,10 @@ class Cluster:
         #: Pods that are being deleted: they still take resources, but spread ignores them.
         self.leaving = Occupancy()
         self.storage = Storage()
+        #: By slot, which parts of GPUs a bound pod is told to have.
+        self.shared: dict[int, Given] = {}
         #: NUMA zones of the nodes that tell them, and who is there.
-        self.zones = Zones()
+        self.zones = Zones(self.shared)
         #: Bumped when a row gained capacity or a constraint loosened: a refusal older than this
         #: is worth another try.
         self.capacity_generation = 0
@@ -168,7 +174,7 @@ class Cluster:
         caller has it, of the pod as it is now and without its pin and node.
 
         What was reserved under its uid or its ``namespace/name`` is its own now, and ends.
-        Raises InvalidObject. A bound pod that cannot be read fills its whole node.
+        Raises InvalidObject. A bound pod whose requests cannot be read fills its whole node.
         """
         meta, node = pod.metadata, pod.spec.node_name
         if not node or pod.status.phase in TERMINAL:
@@ -177,16 +183,23 @@ class Cluster:
                 self.release(meta.uid)
             return
         problem: InvalidObject | None = None
+        blocks = False
         try:
             shape = shape or self.shapes.of(pod)
         except InvalidObject as error:
-            problem = error
+            problem, blocks = error, True
             shape = PodShape(namespace=meta.namespace or "default")
+            if meta.annotations:
+                bare = replace(pod, metadata=replace(meta, annotations={}))
+                with suppress(InvalidObject):  # said of the whole pod
+                    # The API server checks no annotation: one that is wrong takes nobody's node.
+                    shape, blocks = self.shapes.of(bare), False
         for key in (meta.uid, f"{meta.namespace}/{meta.name}"):
             self.confirm(key, node)
-        state = (node, shape, meta.deletion_timestamp is not None, problem is not None)
+        state = (node, shape, meta.deletion_timestamp is not None, blocks)
         if self._state(meta.uid) != state:
             self._replace(meta.uid, f"{meta.namespace}/{meta.name}", *state)
+        self._share(meta.uid, parts_given(meta.annotations, shape.aligned))
         if problem is not None:
             raise problem
 
@@ -287,7 +300,7 @@ class Cluster:
         column = self.resources.get(GPU)
         offered = 0 if row is None or column is None else int(self.allocatable[row, column])
         if known is not None and offered > len(known):
-            equipment = UNKNOWN
+            equipment = Equipment(parts=equipment.parts)
         there = {} if self.zones.knows(node) else self.there(node)
         if self.zones.equip(node, equipment, there, self._names(there)):
             self.capacity_generation += 1
@@ -383,10 +396,23 @@ class Cluster:
         if changed or self.followers:
             self.capacity_generation += 1
 
+    def _share(self, uid: str, told: Given | None) -> None:
+        """Which parts of GPUs a counted pod is told to have; None: that is not told."""
+        slot = self.pods.slots[uid]
+        if self.shared.get(slot) == told:
+            return
+        if told is None:
+            del self.shared[slot]
+        else:
+            self.shared[slot] = told
+        self.zones.gave(self.pods.nodes[slot])
+        self.capacity_generation += 1
+
     def _forget(self, uid: str) -> bool:
         slot = self.pods.slots.get(uid)
         if slot is None:
             return False
+        self.shared.pop(slot, None)
         if self.pods.row[slot] >= 0:
             self._count(slot, -1)
         self.occupancy.drop(int(self.pods.shape_id[slot]))

@@ -32,6 +32,7 @@ _ORDER = (
     Code.DEVICES,
     Code.NUMA_NODE,
     Code.NUMA_NODES,
+    Code.PART,
     Code.HOST_PORT,
     Code.POD_ANTI_AFFINITY,
     Code.SPREAD,

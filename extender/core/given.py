@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from extender.core.alignment import Alignment
 from extender.core.places import Place, replayed
 from extender.core.topology import equipment as gear
+from extender.core.topology import parts, registers
 from extender.core.topology.equipment import GPU, Equipment
 from extender.core.topology.kubelet import Container, Kubelet, Stock
 from extender.core.topology.kubelet_hints import NONE, STRICT
@@ -60,6 +61,8 @@ class Known(Struct):
     code: int | None = None
     #: GPUs that pods are assumed to have, as masks.
     assumed: dict[Key, int] = {}
+    #: Which parts of GPUs pods are told to have: of all nodes' pods, by slot.
+    shared: Mapping[int, registers.Given] = {}
 
     @property
     def zones(self) -> NodeZones | None:
@@ -76,7 +79,7 @@ def place_of(node: Known) -> Place:
     if node.place is not None:
         return node.place
     zones, equipment = node.zones, node.equipment
-    exact = equipment != gear.UNKNOWN
+    exact = equipment.told
     kubelet, ids = _kubelet(zones, equipment)
     held = {name for pod in node.pods.values() for name in devices_of(pod)}
     stock = stock_of(zones, held) if zones is not None else Stock()
@@ -98,19 +101,47 @@ def place_of(node: Known) -> Place:
     run = replayed(kubelet, stock, tuple(runs.values()), links)
     node.assumed = dict(zip(runs, run.devices, strict=True))
     then = replayed(kubelet, run.stock, tuple(planned), links)
-    trusted = node.surprise is None
+    rooms, homeless = _rooms(node, equipment.parts) if equipment.parts is not None else (None, {})
+    place = Place(
+        kubelet, then.stock, links=links, trusted=node.surprise is None, parts=rooms,
+        refused=tuple(homeless.items()),
+    )  # fmt: skip
     if kubelet.policy in STRICT:
-        last = run.stock, tuple(planned)
-        node.place = Place(kubelet, then.stock, then.refused, *last, links, trusted)
-    else:
-        # Nobody is refused: who is planned has no say.
-        node.place = Place(kubelet, then.stock, links=links, trusted=trusted)
-    return node.place
+        refused = dict(then.refused)
+        for pod, count in homeless.items():
+            refused[pod] = max(count, refused.get(pod, 0))
+        # Elsewhere nobody is refused by a kubelet: who is planned has no say.
+        place = replace(
+            place, refused=tuple(refused.items()), bare=run.stock, planned=tuple(planned)
+        )
+    node.place = place
+    return place
+
+
+def _rooms(node: Known, devices: registers.Devices) -> tuple[parts.Rooms, dict[Alignment, int]]:
+    """What its devices have left, by what pods are told to have and the others are assumed to; and
+    how many of those that are planned have no room any more.
+    """
+    rooms, homeless = parts.empty(devices), dict[Alignment, int]()
+    told = {
+        key: node.shared[key] for key in node.pods if isinstance(key, int) and key in node.shared
+    }
+    for each in told.values():
+        for at, (memory, milli) in registers.given(devices, each).items():
+            rooms[at] = rooms[at].less(memory, milli)
+    rest = [(key, pod) for key, pod in node.pods.items() if key not in told]
+    for key, pod in sorted(rest, key=lambda each: isinstance(each[0], str)):
+        asked = parts.asked(pod, devices.convention)
+        left = parts.take(rooms, asked)
+        if left is None and isinstance(key, str):
+            homeless[pod] = homeless.get(pod, 0) + 1
+        rooms = parts.taken_anyhow(rooms, asked) if left is None else left
+    return parts.Rooms(devices.convention, tuple(sorted(rooms))), homeless
 
 
 def assumed(node: Known) -> int:
     """How many pods of the node, reservations among them, are where the model says."""
-    if node.equipment != gear.UNKNOWN:
+    if node.equipment.told:
         place_of(node)
         return len(node.assumed) + sum(isinstance(key, str) for key in node.pods)
     return len(_late(node.zones, node.pods)) if node.zones is not None else 0

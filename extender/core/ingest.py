@@ -115,7 +115,7 @@ def node_seen(s: State, event: e.NodeSeen) -> None:
     name = meta.name
     before, surprises = _generation(s, name), s.cluster.zones.surprises
     capacity = s.cluster.capacity_generation
-    found, wrong = equipment.read(meta.annotations)
+    found, wrong = equipment.read(meta.annotations, event.node.status.allocatable)
     for each in wrong:
         s.count("invalid_equipment")
         s.notice(NODES, "", name, meta.uid, "Warning", "InvalidTopology", str(each))

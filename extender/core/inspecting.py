@@ -11,7 +11,8 @@ from extender.core.objects import Manifest
 from extender.core.reasons import Refusal
 from extender.core.resources import render
 from extender.core.state import State
-from extender.core.topology.equipment import GPU, UNKNOWN, Equipment
+from extender.core.topology.equipment import GPU, Equipment
+from extender.core.topology.parts import Rooms
 from extender.core.zoned import free_by_zone
 
 
@@ -133,7 +134,7 @@ def nodes(s: State) -> list[Manifest]:
     """Each node's resources: allocatable, used, reserved, in the units people write."""
     cluster = s.cluster
     columns = list(cluster.resources.items())
-    found = []
+    found: list[Manifest] = []
     for name in sorted(n for n in cluster.names if n):
         row = cluster.row_of(name)
         if row is None:
@@ -152,9 +153,19 @@ def nodes(s: State) -> list[Manifest]:
                 "assumedPods": cluster.zones.assumed(name),
             }
         equipment = cluster.nodes.equipment[row]
-        if equipment != UNKNOWN:
+        if equipment.told:
             found[-1]["devices"] = _devices(s, name, equipment)
+        if place is not None and place.parts is not None:
+            found[-1]["parts"] = _parts(place.parts)
     return found
+
+
+def _parts(left: Rooms) -> list[Manifest]:
+    """What each device has left of which parts are given away, in no order of theirs."""
+    return [
+        {"pods": r.pods, "freeSlots": r.slots, "freeMiB": r.memory, "freeMilli": r.milli}
+        for r in left.rooms
+    ]
 
 
 def _devices(s: State, node: str, equipment: Equipment) -> Manifest:

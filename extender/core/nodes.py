@@ -16,6 +16,7 @@ from extender.core.errors import QuantityError
 from extender.core.framework import BoolArray
 from extender.core.objects import Node, Resources, Taint
 from extender.core.resources import CPU, MEMORY, PODS, STORAGE, read_units
+from extender.core.topology import registers
 from extender.core.topology.domains import Domains, DomainTable, Level
 from extender.core.topology.equipment import UNKNOWN, Equipment, usable
 from extender.core.topology.network import Network
@@ -126,7 +127,8 @@ class NodeTable:
         name = node.metadata.name
         labels, allocatable = node.metadata.labels, node.status.allocatable
         taints, unschedulable = node.spec.taints, node.spec.unschedulable
-        source = (labels, allocatable, taints, unschedulable, equipment.well, equipment.sick)
+        sick = equipment.well, equipment.sick
+        source = (labels, allocatable, taints, unschedulable, *sick, equipment.parts)
         row = self.row_of.get(name)
         if row is None:
             row = self._new_row(name)
@@ -205,6 +207,9 @@ class NodeTable:
         except QuantityError:
             self._sources[row] = ()  # the same text again is the same error again
             raise
+        if equipment.parts is not None:
+            # No device plugin offers all of it. Sums keep pods from other nodes, no more than that.
+            values = registers.offered(equipment.parts) | values
         for name in values:
             self._column(name)
         for name, value in values.items():

@@ -14,10 +14,12 @@ from msgspec import Struct
 from extender.core.alignment import Alignment
 from extender.core.framework import BoolArray
 from extender.core.nodes import CEILING, KEPT, CodeArray, IntArray
-from extender.core.topology import equipment
+from extender.core.topology import equipment, parts
 from extender.core.topology.kubelet import Container, Kubelet, Stock, admit, idle, taken_anyhow
 from extender.core.topology.kubelet_hints import STRICT
+from extender.core.topology.kubelet_shares import Share
 from extender.core.topology.kubelet_take import Prefer
+from extender.core.topology.parts import Room, Rooms
 
 #: More copies than are counted one by one.
 MOST_COPIES = 1024
@@ -37,6 +39,8 @@ class Place(Struct, frozen=True):
     links: str = ""
     #: Whether the device plugin chooses as predicted, as far as was seen.
     trusted: bool = True
+    #: Of devices that are given away in parts, what each has left; None: whole ones alone.
+    parts: Rooms | None = None
 
     @property
     def prefer(self) -> Mapping[str, Prefer]:
@@ -44,27 +48,41 @@ class Place(Struct, frozen=True):
         return {equipment.GPU: equipment.prefer(self.links)} if self.links else {}
 
     def copies(self, pod: Alignment) -> int:
-        """How many such pods the kubelet admits one after the other; :data:`CEILING`: any number.
+        """How many such pods the kubelet admits one after the other, and the devices have parts for;
+        :data:`CEILING`: any number.
 
         Negative where so many of those that are planned there already would be refused.
         """
-        if self.kubelet.policy not in STRICT:
-            return CEILING
         refused = dict(self.refused).get(pod, 0)
         if refused:
             return -refused
+        asked = self.asked(pod)
+        most = parts.copies(self.rooms, asked, MOST_COPIES) if asked else CEILING
+        if self.kubelet.policy not in STRICT:
+            return most
         stock = self.stock
-        for count in range(MOST_COPIES):
+        for count in range(min(most, MOST_COPIES)):
             verdict = admit(self.kubelet, stock, pod, self.prefer)
             if verdict.reason:
                 return count
             if verdict.stock == stock:
                 break
             stock = verdict.stock
-        return CEILING
+        return most
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """What each device has left; () where none is given away in parts."""
+        return () if self.parts is None else self.parts.rooms
+
+    def asked(self, pod: Alignment) -> list[Share]:
+        """What a pod has of the node's devices; [] where none is given away in parts."""
+        return [] if self.parts is None else parts.asked(pod, self.parts.convention)
 
     def spares(self, pod: Alignment) -> bool:
         """Whether all that are planned are still admitted if the kubelet takes this pod first."""
+        if parts.take(self.rooms, self.asked(pod)) is None:
+            return False
         if self.kubelet.policy not in STRICT or not self.planned:
             return True
         left = admit(self.kubelet, self.bare, pod, self.prefer).stock
@@ -72,12 +90,19 @@ class Place(Struct, frozen=True):
 
     def emptied(self) -> Place:
         """The same node as if no pod ran there."""
-        return Place(self.kubelet, idle(self.stock), links=self.links, trusted=self.trusted)
+        rooms = None if self.parts is None else self.parts.emptied()
+        return Place(
+            self.kubelet, idle(self.stock), links=self.links, trusted=self.trusted, parts=rooms
+        )
 
     def takes(self, pods: Iterable[Alignment]) -> bool:
-        """Whether the kubelet admits them one after the other."""
-        stock = self.stock
+        """Whether the kubelet admits them one after the other, and the devices have parts for them."""
+        stock, rooms = self.stock, self.rooms
         for pod in pods:
+            left = parts.take(rooms, self.asked(pod))
+            if left is None:
+                return False
+            rooms = tuple(left)
             verdict = admit(self.kubelet, stock, pod, self.prefer)
             if verdict.reason:
                 return False
@@ -158,6 +183,10 @@ def worth(taker: Alignment, pod: Alignment) -> int:
     """How many places for ``pod`` a pod takes at most that is aligned as ``taker`` is."""
     if taker == pod:
         return 1
+    return max(_worth(taker, pod), parts.worth(taker, pod, MOST_COPIES))
+
+
+def _worth(taker: Alignment, pod: Alignment) -> int:
     least: dict[str, int] = {}
     for name, count in (each for container in pod for each in _amounts(container)):
         least[name] = min(count, least.get(name, count))

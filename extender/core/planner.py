@@ -36,6 +36,7 @@ _OF_USE = frozenset(
         Code.DEVICES,
         Code.NUMA_NODE,
         Code.NUMA_NODES,
+        Code.PART,
         Code.HOST_PORT,
         Code.POD_AFFINITY,
         Code.POD_ANTI_AFFINITY,

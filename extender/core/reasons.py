@@ -31,6 +31,7 @@ class Code(StrEnum):
     VOLUME = "VolumeNodeAffinityConflict"
     NUMA_NODE = "NoRoomInOneNUMANode"
     NUMA_NODES = "NoRoomInFewestNUMANodes"
+    PART = "NoRoomOnOneGPU"
     DEVICES = "DevicesNotWorking"
     EVIDENCE = "RefusedByScheduler"
     KUBELET = "RefusedByKubelet"
@@ -92,6 +93,7 @@ _TEXT: dict[Code, str] = {
         "the fewest NUMA nodes that could have {asked} do not have them free together ({free}),"
         " policy restricted"
     ),
+    Code.PART: "no {count} of its GPUs {has} {asked} free",
     Code.DEVICES: "{free} of {total} {resource} free, {asked} asked; not working: {health}",
     Code.EVIDENCE: "kube-scheduler refused it there: {message}",
     Code.KUBELET: "its kubelet refused it there: {message}",

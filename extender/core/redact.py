@@ -20,6 +20,8 @@ from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import CONFIG_MAPS, GANG_PLANS, MUSTER_GROUP
+from extender.core.topology.kubelet_shares import COUNT_ANNOTATION, MILLI_ANNOTATION
+from extender.core.topology.registers import INDEX_ANNOTATION
 
 #: What a mark begins with; as many hex digits follow.
 MARK: Final = "***"
@@ -30,6 +32,7 @@ DOMAINS: Final = frozenset(
     {
         MUSTER_GROUP,
         "gang.scheduling.koordinator.sh",
+        "hami.io",
         "kueue.x-k8s.io",
         "pod-group.scheduling.sigs.k8s.io",
         "scheduling.k8s.io",
@@ -39,6 +42,8 @@ DOMAINS: Final = frozenset(
         "volcano.sh",
     }
 )
+#: The same of others' domains.
+ANNOTATIONS: Final = frozenset({MILLI_ANNOTATION, COUNT_ANNOTATION, INDEX_ANNOTATION})
 #: Environment that job kinds set, and values whose names begin so: what ranks were given is the
 #: point of a log.
 ENVIRONMENT: Final = frozenset(
@@ -179,12 +184,9 @@ class Redactor:
         return value if value is None or isinstance(value, bool) else 0
 
     def _annotations(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
-        if all(key.partition("/")[0] in DOMAINS for key in found):
+        if all(map(_kept, found)):
             return found
-        return {
-            key: value if key.partition("/")[0] in DOMAINS else self._marks(value)
-            for key, value in found.items()
-        }
+        return {key: value if _kept(key) else self._marks(value) for key, value in found.items()}
 
     # Of objects decoded to fields: annotations, and what a container said at its end.
 
@@ -232,3 +234,7 @@ def _unsaid(status: o.ContainerStatus) -> o.ContainerStatus:
 def _end(state: o.ContainerState) -> o.ContainerState:
     end = state.terminated
     return state if end is None else replace(state, terminated=replace(end, message=""))
+
+
+def _kept(annotation: str) -> bool:
+    return annotation.partition("/")[0] in DOMAINS or annotation in ANNOTATIONS

@@ -34,6 +34,7 @@ from extender.core.selectors import (
     check_operators,
     ordered,
 )
+from extender.core.topology.kubelet_shares import ALIBABA, COUNT_ANNOTATION, MILLI_ANNOTATION
 from extender.core.topology.limits import Wish
 
 #: Labels that number the replicas of one template. They are no part of a shape, so a selector
@@ -55,7 +56,15 @@ PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 #: The same for slices of so many pods, by their ranks.
 SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
-NEAR_ANNOTATIONS = (REQUIRED_TOPOLOGY, PREFERRED_TOPOLOGY, SLICE_TOPOLOGY, SLICE_SIZE)
+#: All that a shape is made of.
+ANNOTATIONS = (
+    REQUIRED_TOPOLOGY,
+    PREFERRED_TOPOLOGY,
+    SLICE_TOPOLOGY,
+    SLICE_SIZE,
+    MILLI_ANNOTATION,
+    COUNT_ANNOTATION,
+)
 
 #: The node field that matchFields can name.
 NAME_FIELD = "metadata.name"
@@ -165,10 +174,11 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
     node_affinity = affinity.node_affinity if affinity else None
     together = affinity.pod_affinity.required if affinity and affinity.pod_affinity else ()
     apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
+    aligned = alignment_of(spec, meta.annotations)
     return PodShape(
         namespace=namespace,
         labels=_pairs({key: labels[key] for key in labels if key not in INDEX_LABELS}),
-        requests=tuple(sorted(pod_requests(spec, pod.status).items())),
+        requests=tuple(sorted((pod_requests(spec, pod.status) | _annotated(aligned)).items())),
         priority=spec.priority or 0,
         node_name="" if ignore_node else spec.node_name,
         node_selector=_pairs(spec.node_selector),
@@ -181,8 +191,15 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         spread=_spreads(spec.topology_spread_constraints, labels),
         claims=_claims(spec),
         near=_near(meta.annotations),
-        aligned=alignment_of(spec),
+        aligned=aligned,
     )
+
+
+def _annotated(aligned: Alignment) -> dict[str, int]:
+    """What a pod asks for by annotation alone, as a resource of nodes that count it."""
+    asked = [each.share for each in aligned if each.share is not None]
+    milli = sum(each.devices * each.milli for each in asked if each.convention == ALIBABA)
+    return {MILLI_ANNOTATION: milli} if milli else {}
 
 
 def _near(annotations: Mapping[str, str]) -> tuple[Wish, ...]:

@@ -21,8 +21,8 @@ from extender.core.objects import (
 )
 from extender.core.resources import RESIZE_PENDING
 from extender.core.shape import (
+    ANNOTATIONS,
     INDEX_LABELS,
-    NEAR_ANNOTATIONS,
     PodShape,
     required_nodes,
     shape_of,
@@ -67,7 +67,7 @@ def essence(pod: Pod) -> Pod:
         metadata=Meta(
             namespace=meta.namespace,
             labels=labels,
-            annotations={key: annotations[key] for key in NEAR_ANNOTATIONS if key in annotations},
+            annotations={key: annotations[key] for key in ANNOTATIONS if key in annotations},
         ),
         spec=PodSpec(
             containers=spec.containers,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from extender.core.alignment import Alignment
 from extender.core.framework import BoolArray, FloatArray
 from extender.core.places import Place
-from extender.core.topology import annotation, equipment
+from extender.core.topology import annotation, equipment, parts
 from extender.core.topology.bandwidth import MOST_DEVICES
 from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL, shape_of
 from extender.core.topology.choice import GROUPS
@@ -47,6 +47,11 @@ def scores(session: Session, view: Snapshot, shape: PodShape, want: int) -> Floa
     (rows,).
     """
     return session.score(view, shape) - DEAREST * damage(view, shape, want)
+
+
+def asks(pod: Alignment) -> bool:
+    """Whether a pod asks for GPUs or parts of them."""
+    return bool(gpus(pod)) or any(each.share for each in pod)
 
 
 def gpus(pod: Alignment) -> int:
@@ -85,7 +90,7 @@ def damage(view: Snapshot, shape: PodShape, want: int) -> Int64s:
     later job could have had: octets, then quads, then pairs. (rows,); 0 where that is not known.
     """
     out = np.zeros(view.rows, np.int64)
-    if view.zones is None or not gpus(shape.aligned):
+    if view.zones is None or not asks(shape.aligned):
         return out
     room = np.minimum(view.capacity(shape), want)
     rows = np.flatnonzero((room > 0) & (view.zones.codes >= 0))
@@ -120,6 +125,8 @@ def _of(
 ) -> float:
     product, count, replicas = labels
     size = gpus(pod) * copies
+    if any(each.share for each in pod):
+        return FREE if size < 2 else DARK
     least, most = gpus_of(GPU, size, {REPLICAS_LABEL: replicas, PRODUCT_LABEL: product}) or (0, 1)
     if least != most:
         return DARK  # parts of GPUs: two of them may be one GPU.
@@ -140,12 +147,19 @@ def _of(
 
 
 def _takes(place: Place, pod: Alignment) -> bool:
-    return not admit(place.kubelet, place.stock, pod, place.prefer).reason
+    return place.takes([pod])
 
 
 @lru_cache(maxsize=8192)
 def _broken(place: Place, pod: Alignment, copies: int) -> int:
-    """Groups that are neither left nor among what is taken, the large ones in the higher bits."""
+    """Groups that are neither left nor among what is taken, the large ones in the higher bits. Where
+    parts are given away: devices that were whole.
+    """
+    if place.parts is not None:
+        rooms, asked = place.rooms, place.asked(pod)
+        for _ in range(copies):
+            rooms = tuple(parts.take(rooms, asked) or rooms)
+        return parts.broken(place.rooms, rooms)
     devices = dict(place.stock.devices).get(GPU)
     if devices is None or len(devices.zones) > MOST_DEVICES:
         return 0

@@ -14,8 +14,10 @@ from extender.core.places import Place
 from extender.core.reasons import Code, Reason
 from extender.core.resources import CPU, render
 from extender.core.shape import PodShape
+from extender.core.topology import parts
 from extender.core.topology.kubelet import Container, admit, together
 from extender.core.topology.kubelet_hints import SINGLE
+from extender.core.topology.kubelet_shares import ALIBABA, Share
 from extender.core.topology.kubelet_take import of_zones
 
 if TYPE_CHECKING:
@@ -53,17 +55,34 @@ def free_by_zone(place: Place) -> dict[str, list[int]]:
 
 def _reason(place: Place, pod: Alignment) -> Reason:
     """In the words of the first container that would be refused on its own, else of the largest."""
+    asked = place.asked(pod)
+    if asked and parts.take(place.rooms, asked) is None:
+        return _no_part(place, asked)
     kubelet = place.kubelet
     asks = [together(pod)] if kubelet.scope == "pod" else list(pod)
     refused = (each for each in asks if admit(kubelet, place.stock, (each,)).reason)
-    asked = next(refused, max(asks, key=lambda each: (sum(n for _, n in each.devices), each.cpus)))
-    parts = _parts(place, asked)
+    wanted = next(refused, max(asks, key=lambda each: (sum(n for _, n in each.devices), each.cpus)))
+    every = _parts(place, wanted)
     # What is short by itself; each can be had, but not of the same zones: all of them.
-    short = [part for part in parts if not part.fits] or parts
+    short = [part for part in every if not part.fits] or every
     free = [part.free if len(short) == 1 else f"{part.name} {part.free}" for part in short]
     code = Code.NUMA_NODE if kubelet.policy == SINGLE else Code.NUMA_NODES
     words = " and ".join(f"{part.asked} {part.name}" for part in short)
     return Reason.of(code, asked=words, free=", ".join(free))
+
+
+def _no_part(place: Place, asked: Sequence[Share]) -> Reason:
+    """In the words of the first share that there is no room for."""
+    short = next((each for each in asked if parts.chosen(place.rooms, each) is None), asked[-1])
+    memory = f"{short.memory} MiB" if short.memory else f"{short.memory_percent} % of its memory"
+    words = memory if short.convention != ALIBABA else ""
+    if short.milli:
+        cores = f"{short.milli / 10:g} % of its cores"
+        words = f"{words} and {cores}" if words else cores
+    one = short.devices == 1
+    return Reason.of(
+        Code.PART, count="one" if one else short.devices, has="has" if one else "have", asked=words
+    )
 
 
 class _Part(Struct, frozen=True):

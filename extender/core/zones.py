@@ -13,12 +13,15 @@ from extender.core.places import Classes, Place, ZoneView
 from extender.core.topology.equipment import UNKNOWN, Equipment
 from extender.core.topology.kubelet_hints import STRICT
 from extender.core.topology.nrt import NodeZones
+from extender.core.topology.registers import Given
 
 
 class Zones:
     """The nodes of which something is told, and who is on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Mapping[int, Given] | None = None) -> None:
+        """``shared``: which parts of GPUs pods are told to have, by slot, as it is kept elsewhere."""
+        self._shared = {} if shared is None else shared
         self._nodes: dict[str, Known] = {}
         self._classes = Classes()
         self._view: tuple[NodeView, CodeArray, ZoneView | None] | None = None
@@ -83,7 +86,8 @@ class Zones:
         self._drop_unless_told(node, known)
         after = self.place(node)
         strict = any(each and each.kubelet.policy in STRICT for each in (before, after))
-        return strict and before != after
+        shared = any(each and each.parts is not None for each in (before, after))
+        return (strict or shared) and before != after
 
     def equipment(self, node: str) -> Equipment:
         """What the node's agent told last."""
@@ -102,6 +106,11 @@ class Zones:
             known.pods[key] = pod
             if name:
                 known.names[key] = name
+            self._change(node)
+
+    def gave(self, node: str) -> None:
+        """It is told which parts of GPUs a pod of the node has, or told no more."""
+        if node in self._nodes:
             self._change(node)
 
     def went(self, node: str, key: Key) -> None:
@@ -156,7 +165,9 @@ class Zones:
     def _known(self, node: str, there: Mapping[Key, Alignment], names: Mapping[Key, str]) -> Known:
         known = self._nodes.get(node)
         if known is None:
-            known = self._nodes[node] = Known(pods=dict(there), names=dict(names))
+            known = self._nodes[node] = Known(
+                pods=dict(there), names=dict(names), shared=self._shared
+            )
         return known
 
     def _compare(self, known: Known, now: Equipment) -> None:

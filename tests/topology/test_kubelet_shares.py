@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from extender.core.errors import InvalidObject
-from extender.core.topology.kubelet_shares import Share, gpus_of, shares
+from extender.core.topology.kubelet_shares import ALIBABA, VOLCANO, Share, gpus_of, shares
 from tests.builders import GPU, pod
+
+
+def asked(**more) -> list[Share | None]:
+    found = pod("p", **more)
+    return shares(found.spec.containers, found.metadata.annotations)
 
 
 @pytest.mark.parametrize(
     ("requests", "expected"),
     [
-        ({GPU: 2}, []),
-        ({"cpu": 1}, []),
+        ({GPU: 2}, [None]),
+        ({"cpu": 1}, [None]),
+        ({GPU: 0, "nvidia.com/gpumem": 3000}, [None]),
         ({GPU: 2, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}, [Share(2, 300, 3000)]),
         ({GPU: 1, "nvidia.com/gpumem-percentage": 50}, [Share(1, 0, 0, 50)]),
         ({GPU: 1, "nvidia.com/gpucores": 100}, [Share(1, 1000)]),
@@ -23,22 +29,19 @@ from tests.builders import GPU, pod
                 "volcano.sh/vgpu-memory": "8k",
                 "volcano.sh/vgpu-cores": 50,
             },
-            [Share(2, 500, 8000)],
+            [Share(2, 500, 8000, convention=VOLCANO)],
         ),
-        ({"volcano.sh/vgpu-number": 1}, []),
+        ({"volcano.sh/vgpu-number": 1}, [None]),
     ],
 )
 def test_shares_by_resource(requests, expected) -> None:
-    assert shares(pod("p", requests=requests)) == expected
+    assert asked(requests=requests) == expected
 
 
 def test_shares_by_annotation() -> None:
-    marks = {"alibabacloud.com/gpu-milli": "460", "alibabacloud.com/gpu-count": "1"}
-    assert shares(pod("p", annotations=marks)) == [Share(1, 460)]
-    whole = shares(pod("p", annotations={"alibabacloud.com/gpu-milli": "1000"}))
-    assert [each.whole for each in whole] == [True]
-    assert not Share(1, 1000, 4000).whole
-    assert not Share(1, 0).whole
+    marks = {"alibabacloud.com/gpu-milli": "460", "alibabacloud.com/gpu-count": "2"}
+    assert asked(annotations=marks) == [Share(2, 460, convention=ALIBABA)]
+    assert asked(annotations=marks | {"alibabacloud.com/gpu-count": "0"}) == [None]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,16 @@ def test_shares_by_annotation() -> None:
         ),
         ({}, {"alibabacloud.com/gpu-milli": "half"}, "alibabacloud.com/gpu-milli]: 'half'"),
         (
+            {},
+            {"alibabacloud.com/gpu-milli": "5", "alibabacloud.com/gpu-count": "1001"},
+            "metadata.annotations[alibabacloud.com/gpu-count]: 1001 is not allowed: 0 to 1000",
+        ),
+        (
+            {GPU: 1, "nvidia.com/gpumem": "-1"},
+            {},
+            "spec.containers[0].resources[nvidia.com/gpumem]: '-1' is not allowed: a value of at least 0",
+        ),
+        (
             {GPU: 1, "nvidia.com/gpucores": 120},
             {},
             "spec.containers[0].resources[nvidia.com/gpucores]: 120 is not allowed: 0 to 100 percent",
@@ -59,7 +72,7 @@ def test_shares_by_annotation() -> None:
 )
 def test_shares_that_cannot_be(requests, marks, words) -> None:
     with pytest.raises(InvalidObject) as told:
-        shares(pod("p", requests=requests, annotations=marks))
+        asked(requests=requests, annotations=marks)
     assert words in str(told.value)
 
 

@@ -1,6 +1,7 @@
-"""What a node's agent says of it: the links of its devices, their health, and who holds them.
+"""What a node's agents say of it: the links of its devices, their health, who holds them, and the
+devices of which parts are given away (:mod:`.parts`).
 
-Both annotations are read; one that is wrong leaves what it would have said unknown. What follows
+Each annotation is read; one that is wrong leaves what it would have said unknown. What follows
 from a text of links is computed once for all nodes that publish the same.
 """
 
@@ -14,7 +15,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from extender.core.errors import InvalidObject
-from extender.core.topology import annotation, devices
+from extender.core.objects import Resources
+from extender.core.topology import annotation, devices, registers
 from extender.core.topology.bandwidth import MOST_DEVICES, NodeModel, model_of
 from extender.core.topology.choice import choices_of, mask_of, positions_of
 from extender.core.topology.devices import Devices
@@ -42,6 +44,13 @@ class Equipment(Struct, frozen=True):
     links: str = ""
     #: Health and holders; None where not known.
     devices: Devices | None = None
+    #: Devices of which parts are given away; None: whole ones alone.
+    parts: registers.Devices | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether anything is known of whole devices."""
+        return bool(self.links) or self.devices is not None
 
     @property
     def model(self) -> NodeModel | None:
@@ -68,9 +77,11 @@ UNKNOWN = Equipment()
 BROKEN = Equipment(devices=Devices(("",), (devices.LOST,), (None,), (None,)))
 
 
-def read(annotations: Mapping[str, str]) -> tuple[Equipment, list[InvalidObject]]:
-    """What a Node's annotations say, and what of them cannot be read."""
-    wrong: list[InvalidObject] = []
+def read(
+    annotations: Mapping[str, str], allocatable: Resources | None = None
+) -> tuple[Equipment, list[InvalidObject]]:
+    """What a Node's annotations say, and what of them cannot be read. ``allocatable``: of the Node."""
+    register, wrong = registers.read(annotations, allocatable or {})
     links, found, count = annotations.get(annotation.KEY, ""), None, 0
     if links:
         try:
@@ -83,7 +94,7 @@ def read(annotations: Mapping[str, str]) -> tuple[Equipment, list[InvalidObject]
             found = _devices(annotations[devices.KEY], count)
         except InvalidObject as error:
             wrong.append(error)
-    return Equipment(links, found) if links or found is not None else UNKNOWN, wrong
+    return Equipment(links, found, register), wrong
 
 
 def usable(equipment: Equipment, resource: str, amount: int) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from extender.core.topology import kubelet_hints as hints
 from extender.core.topology.kubelet_hints import Affinity, Hints, within
+from extender.core.topology.kubelet_shares import Share
 from extender.core.topology.kubelet_take import Prefer, cpus_for, devices_for, no_preference
 
 #: Why a kubelet refuses a pod: status.reason of the pod that it fails.
@@ -83,6 +84,8 @@ class Container(Struct, frozen=True):
     cpus: int = 0
     #: Bytes by kind, of Guaranteed pods only.
     memory: tuple[tuple[str, int], ...] = ()
+    #: Parts of GPUs, which are no matter of the kubelet's (:mod:`.parts`).
+    share: Share | None = None
 
 
 class Verdict(Struct, frozen=True):

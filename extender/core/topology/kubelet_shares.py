@@ -1,7 +1,6 @@
 """Parts of GPUs, as the conventions of others ask for them, and how many GPUs replicas really are.
 
-A reading only: who gives parts of a GPU away (HAMi, Volcano's deviceshare, Alibaba's) has a
-scheduler of its own for that. Sources: HAMi's and volcano-vgpu-device-plugin's configuration
+What becomes of it is :mod:`.parts`. Sources: HAMi's and volcano-vgpu-device-plugin's configuration
 (resourceCountName and the like), kubernetes-scheduler-simulator pkg/utils (gpu-milli),
 k8s-device-plugin's documents on time-slicing and MIG.
 """
@@ -9,12 +8,12 @@ k8s-device-plugin's documents on time-slicing and MIG.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from extender.core.errors import InvalidObject, QuantityError
-from extender.core.objects import Container, Pod, Quantity
+from extender.core.objects import Container, Quantity
 from extender.core.quantity import whole
 
 #: Thousandths and percent of a whole GPU.
@@ -27,9 +26,14 @@ SHARED_SUFFIX = ".shared"
 _MIG = re.compile(r"nvidia\.com/mig-[0-9]+g\.[0-9]+gb[\w.+-]*")
 
 
+#: Conventions.
+HAMI, VOLCANO, ALIBABA = "HAMi", "Volcano", "Alibaba"
+
+
 class _Convention(Struct, frozen=True):
     """The names of resources: how many devices, and of each of them memory and cores."""
 
+    name: str
     count: str
     memory: str
     memory_percent: str
@@ -38,15 +42,24 @@ class _Convention(Struct, frozen=True):
 
 _CONVENTIONS = (
     _Convention(
+        VOLCANO,
         "volcano.sh/vgpu-number",
         "volcano.sh/vgpu-memory",
         "volcano.sh/vgpu-memory-percentage",
         "volcano.sh/vgpu-cores",
     ),
     _Convention(
-        "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
+        HAMI,
+        "nvidia.com/gpu",
+        "nvidia.com/gpumem",
+        "nvidia.com/gpumem-percentage",
+        "nvidia.com/gpucores",
     ),
 )
+#: By convention, the resource that is so many devices.
+COUNTS = {each.name: each.count for each in _CONVENTIONS} | {ALIBABA: COUNT_ANNOTATION}
+#: Of HAMi's nodes no device plugin offers these: its register does.
+HAMI_PARTS = (_CONVENTIONS[1].memory, _CONVENTIONS[1].memory_percent, _CONVENTIONS[1].cores)
 
 
 class Share(Struct, frozen=True):
@@ -59,26 +72,20 @@ class Share(Struct, frozen=True):
     memory: int = 0
     #: Percent of the memory of each; 100 where neither is asked for.
     memory_percent: int = 100
-
-    @property
-    def whole(self) -> bool:
-        """Whether nobody else may have a part of these devices."""
-        return self.milli == MILLI and self.memory_percent == PERCENT and not self.memory
+    #: Whose nodes give such shares.
+    convention: str = HAMI
 
 
-def shares(pod: Pod) -> list[Share]:
-    """The shares that a pod asks for, by annotation or container by container; [] for whole GPUs.
-
-    Raises InvalidObject naming the field.
+def shares(containers: Sequence[Container], annotations: Mapping[str, str]) -> list[Share | None]:
+    """By container what part of GPUs it asks for; None: none, or whole ones. What a pod's annotation
+    asks for is its first container's. Raises InvalidObject naming the field.
     """
-    annotations = pod.metadata.annotations
     if MILLI_ANNOTATION in annotations:
-        return [_annotated(annotations)]
-    found = (
+        return [_annotated(annotations), *[None] * (len(containers) - 1)]
+    return [
         _of_container(each, f"spec.containers[{index}].resources")
-        for index, each in enumerate(pod.spec.containers)
-    )
-    return [share for share in found if share is not None]
+        for index, each in enumerate(containers)
+    ]
 
 
 def gpus_of(resource: str, count: int, labels: Mapping[str, str]) -> tuple[int, int] | None:
@@ -96,15 +103,15 @@ def gpus_of(resource: str, count: int, labels: Mapping[str, str]) -> tuple[int, 
     return -(-count // max(replicas, 1)), count
 
 
-def _annotated(annotations: Mapping[str, str]) -> Share:
+def _annotated(annotations: Mapping[str, str]) -> Share | None:
     milli = _number(annotations[MILLI_ANNOTATION], f"metadata.annotations[{MILLI_ANNOTATION}]")
     count = _number(
         annotations.get(COUNT_ANNOTATION, "1"), f"metadata.annotations[{COUNT_ANNOTATION}]"
     )
-    if not 0 < milli <= MILLI:
-        field = f"metadata.annotations[{MILLI_ANNOTATION}]"
-        raise InvalidObject(field, milli, f"1 to {MILLI}")
-    return Share(count, milli)
+    for key, value, least in ((MILLI_ANNOTATION, milli, 1), (COUNT_ANNOTATION, count, 0)):
+        if not least <= value <= MILLI:
+            raise InvalidObject(f"metadata.annotations[{key}]", value, f"{least} to {MILLI}")
+    return Share(count, milli, convention=ALIBABA) if count else None
 
 
 def _of_container(container: Container, where: str) -> Share | None:
@@ -119,11 +126,12 @@ def _of_container(container: Container, where: str) -> Share | None:
 
         percent = of(names.memory_percent, PERCENT)
         cores = of(names.cores, 0)
+        count = of(names.count, 0)
         for name, value in ((names.memory_percent, percent), (names.cores, cores)):
             if value > PERCENT:
                 raise InvalidObject(f"{where}[{name}]", value, f"0 to {PERCENT} percent")
         milli = cores * MILLI // PERCENT
-        return Share(of(names.count, 0), milli, of(names.memory, 0), percent)
+        return Share(count, milli, of(names.memory, 0), percent, names.name) if count else None
     return None
 
 

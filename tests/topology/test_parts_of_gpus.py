@@ -1,0 +1,207 @@
+"""Which devices have room for shares, beside brute force; what nodes register and pods are told."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from functools import cache
+
+import pytest
+
+from extender.core.errors import InvalidObject
+from extender.core.topology.kubelet import INIT, Container
+from extender.core.topology.kubelet_shares import ALIBABA, HAMI, VOLCANO, Share
+from extender.core.topology.parts import Room, asked, broken, copies, take, worth
+from extender.core.topology.registers import Devices, given, read, read_given
+
+MOST = 1000
+
+
+def a_room(draw: random.Random) -> Room:
+    """A device of 100 or 200 MiB, as pods leave it."""
+    pods, total = draw.randrange(4), draw.choice([100, 200])
+    memory = draw.randrange(0, total, 10) if pods else total
+    milli = draw.randrange(0, 1001, 100) if pods else 1000
+    return Room(pods, draw.randrange(1, 5), memory, milli, total, 1000)
+
+
+def a_share(draw: random.Random, devices: int) -> Share:
+    milli = draw.choice([0, 0, 100, 300, 500, 1000])
+    if draw.random() < 0.5:
+        return Share(devices, milli, draw.randrange(10, 101, 10))
+    return Share(devices, milli, 0, draw.randrange(0, 101, 10))
+
+
+def after(room: Room, share: Share) -> Room | None:
+    """HAMi's rules, one by one, for one device and one pod."""
+    memory = share.memory or room.all_memory * share.memory_percent // 100
+    if room.slots < 1 or room.memory < memory or room.milli < share.milli:
+        return None
+    if share.milli == 1000 and room.pods > 0:
+        return None
+    if share.milli == 0 and room.milli == 0:
+        return None
+    left = room.memory - memory, room.milli - share.milli
+    return Room(room.pods + 1, room.slots - 1, *left, room.all_memory, 1000)
+
+
+def ways(rooms: tuple[Room, ...], share: Share) -> set[tuple[Room, ...]]:
+    """All that may be left once the share has its devices, whichever they are."""
+    found = set()
+    for those in itertools.combinations(range(len(rooms)), share.devices):
+        left = list(rooms)
+        for at in those:
+            one = after(rooms[at], share)
+            if one is None:
+                break
+            left[at] = one
+        else:
+            found.add(tuple(sorted(left)))
+    return found
+
+
+def pod_ways(rooms: tuple[Room, ...], pod: tuple[Share, ...]) -> set[tuple[Room, ...]]:
+    found = {tuple(sorted(rooms))}
+    for share in pod:
+        found = {left for each in found for left in ways(each, share)}
+    return found
+
+
+def most(rooms: tuple[Room, ...], pod: tuple[Share, ...]) -> int:
+    """As many pods as any choice of devices has room for."""
+
+    @cache
+    def of(rooms: tuple[Room, ...]) -> int:
+        return max((1 + of(left) for left in pod_ways(rooms, pod)), default=0)
+
+    return of(tuple(sorted(rooms)))
+
+
+def test_as_many_pods_as_any_choice_has_room_for() -> None:
+    for seed in range(1500):
+        draw = random.Random(seed)
+        rooms = tuple(a_room(draw) for _ in range(draw.randrange(1, 5)))
+        share = a_share(draw, draw.choice([1, 1, 2, 2, 3]))
+        expected = most(rooms, (share,))
+        assert copies(rooms, [share], MOST) == expected
+        # One after the other, as pods come: none takes what another could have had.
+        left = list(rooms)
+        for _ in range(expected):
+            found = take(left, [share])
+            assert found is not None
+            assert tuple(sorted(found)) in ways(tuple(left), share)
+            left = found
+        assert take(left, [share]) is None
+
+
+def test_of_pods_with_several_shares_never_more_than_have_room() -> None:
+    for seed in range(300):
+        draw = random.Random(seed)
+        rooms = tuple(a_room(draw) for _ in range(draw.randrange(1, 4)))
+        pod = tuple(a_share(draw, 1) for _ in range(2))
+        assert copies(rooms, pod, MOST) <= most(rooms, pod)
+
+
+def test_a_whole_device_is_broken_only_where_no_started_one_has_room() -> None:
+    for seed in range(500):
+        draw = random.Random(seed)
+        rooms = tuple(a_room(draw) for _ in range(4))
+        share = a_share(draw, 1)
+        left = take(rooms, [share])
+        least = min((broken(rooms, each) for each in ways(rooms, share)), default=None)
+        assert (None if left is None else broken(rooms, left)) == least
+
+
+def test_what_a_pod_takes_of_anothers_room_is_no_more_than_is_said() -> None:
+    for seed in range(1500):
+        draw = random.Random(seed)
+        rooms = tuple(a_room(draw) for _ in range(3))
+        taker, pod = a_share(draw, draw.choice([1, 2])), a_share(draw, draw.choice([1, 2]))
+        lost = worth([Container(share=taker)], [Container(share=pod)], MOST)
+        for left in ways(rooms, taker):
+            assert copies(rooms, [pod], MOST) - copies(left, [pod], MOST) <= lost
+
+
+def test_whole_devices_are_counted_beside_shares() -> None:
+    share = Share(1, 300, 3000)
+    pod = [
+        Container(INIT, (("nvidia.com/gpu", 1),)),
+        Container(devices=(("nvidia.com/gpu", 2),)),
+        Container(devices=(("nvidia.com/gpu", 1),), share=share),
+    ]
+    assert asked(pod, HAMI) == [Share(2, 0), share]
+    assert asked(pod, VOLCANO) == []
+
+
+TEXT = "GPU-0,10,32768,100,NVIDIA-Tesla V100,0,true:GPU-1,10,32768,100,NVIDIA-Tesla V100,0,false:"
+JSON = (
+    '[{"id":"GPU-0","count":10,"devmem":32768,"devcore":100,"type":"V100","health":true},'
+    '{"id":"GPU-1","index":1,"count":10,"devmem":32768,"devcore":100,"mode":"hami-core"}]'
+)
+V100S = Devices(HAMI, ("GPU-0", "GPU-1"), (10, 0), (32768, 32768), (1000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "allocatable", "expected"),
+    [
+        ({}, {"nvidia.com/gpu": "8"}, None),
+        ({"hami.io/node-nvidia-register": TEXT}, {}, V100S),
+        ({"hami.io/node-nvidia-register": JSON}, {}, V100S),
+        (
+            {"volcano.sh/node-vgpu-register": "GPU-0,10,24576,NVIDIA-A10,true,hami-core:"},
+            {},
+            Devices(VOLCANO, ("GPU-0",), (10,), (24576,), (1000,)),
+        ),
+        (
+            {},
+            {"alibabacloud.com/gpu-count": "2"},
+            Devices(ALIBABA, ("0", "1"), (1000, 1000), (0, 0), (1000, 1000)),
+        ),
+    ],
+)
+def test_what_nodes_register(annotations, allocatable, expected) -> None:
+    assert read(annotations, allocatable) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "0 is not allowed: 1 to"),
+        ("GPU-0,10,32768", "a device of HAMi (3 fields)"),
+        ("GPU-0,ten,32768,100,V100,0,true", "a device of HAMi (invalid literal"),
+        ("GPU-0,-1,32768,100,V100,0,true", "numbers of 0 to"),
+        ("[{}]", "a list of devices (Object missing required field `id`"),
+        ("a,1,1,1,V,0,true:a,1,1,1,V,0,true", "devices of different ids"),
+    ],
+)
+def test_a_register_that_cannot_be_read(text: str, words: str) -> None:
+    found, wrong = read({"hami.io/node-nvidia-register": text}, {})
+    assert found is None
+    assert [type(each) for each in wrong] == [InvalidObject]
+    assert str(wrong[0]).startswith("metadata.annotations[hami.io/node-nvidia-register]")
+    assert words in str(wrong[0])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, None),
+        (
+            {"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,3000,30:GPU-1,NVIDIA,3000,30:;"},
+            (("GPU-0", 3000, 300), ("GPU-1", 3000, 300)),
+        ),
+        ({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,8000,0:"}, (("GPU-0", 8000, 0),)),
+        ({"alibabacloud.com/gpu-index": "0-3"}, (("0", 0, 460), ("3", 0, 460))),
+        ({"hami.io/vgpu-devices-allocated": ";"}, None),
+        ({"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,much,30:"}, None),
+        ({"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA," + "9" * 5000 + ",30:"}, None),
+    ],
+)
+def test_what_pods_are_told_to_have(annotations, expected) -> None:
+    pod = [Container(share=Share(2, 460, convention=ALIBABA))]
+    assert read_given(annotations, pod) == expected
+
+
+def test_a_device_that_is_told_twice_and_one_that_there_is_not() -> None:
+    told = (("GPU-1", 10, 100), ("GPU-1", 5, 0), ("GPU-9", 7, 0))
+    assert given(V100S, told) == {1: (15, 100)}
