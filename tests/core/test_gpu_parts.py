@@ -228,4 +228,6 @@ def test_a_pod_of_no_group_leaves_a_plan_its_room(free: int, passes: bool) -> No
     brain.apply(e.NodeSeen(hami("a", 1)), 1.0)
     cluster = brain.state.cluster
     cluster.reserve("default/w", share(60), 0)
-    assert cluster.zone_view().spares(share(free).aligned).tolist() == [passes]
+    zones = cluster.zone_view()
+    assert zones is not None
+    assert zones.spares(share(free).aligned).tolist() == [passes]

@@ -25,7 +25,7 @@ from extender.core.topology.stock import kubelet_of, stock_of
 from extender.jobs import KINDS
 from extender.kube.decode import ObjectDecoder
 from tests.fuzz.draw import Draw, spoilt, written
-from tests.fuzz.texts import config, configs, readable, scalars, topologies
+from tests.fuzz.texts import config, configs, readable, scalars, shares, topologies
 from tests.fuzz.world import METRICS, QUIET, START, Show, World, good, kinds, resource
 
 _SHAPES = Shapes()
@@ -257,6 +257,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
     for each in (
         decoding, manifests, stories, marks, streams, wire, requests,
-        config, configs, scalars, topologies,
+        config, configs, scalars, shares, topologies,
     )
 }  # fmt: skip

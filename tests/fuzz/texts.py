@@ -9,7 +9,8 @@ import msgspec
 from extender.core import quantity, times
 from extender.core.errors import ConfigError, InvalidObject, QuantityError
 from extender.core.resources import read_units
-from extender.core.topology import annotation, nrt, read
+from extender.core.topology import annotation, nrt, parts, read, registers
+from extender.core.topology.kubelet_shares import Share
 from extender.settings import parse_text
 from tests.fuzz.draw import Draw, spoilt, written
 
@@ -32,6 +33,11 @@ GPU0\t X \tNV12\tPIX\t0-3\t0
 GPU1\tNV12\t X \tSYS\t4-7\t1
 mlx5_0\tPIX\tSYS\t X
 """
+_REGISTERS = (
+    "GPU-0,10,32768,100,V100,0,true:GPU-1,10,32768,100,V100,0,true,1,hami-core:",
+    "GPU-0,10,24576,NVIDIA-A10,true,hami-core:",
+    '[{"id":"GPU-0","count":10,"devmem":32768,"devcore":100,"health":true}]',
+)
 _ZONES: dict[str, Any] = {
     "metadata": {"name": "n0"},
     "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
@@ -72,6 +78,25 @@ def _agrees(text: str) -> None:
     known = annotation.decode(text)
     again = annotation.encode(annotation.decode(annotation.encode(known)))
     assert again == annotation.encode(known)
+
+
+def shares(data: bytes) -> None:
+    """Devices of which parts are given away, and what a pod is told to have of them."""
+    draw = Draw(data)
+    keys = [*registers.REGISTERS.values()]
+    text = _edited(_REGISTERS[draw.below(len(_REGISTERS))], draw)
+    known, wrong = registers.read({keys[draw.below(len(keys))]: text}, {})
+    assert (known is None) == bool(wrong)
+    for error in wrong:
+        readable(error, 2000)
+    keys = [*registers.GIVEN.values(), registers.INDEX_ANNOTATION]
+    told_text = _edited("GPU-0,NVIDIA,3000,30:;", draw)
+    told = registers.read_given({keys[draw.below(len(keys))]: told_text}, ())
+    if known is not None:
+        rooms = parts.empty(known)
+        for at, (memory, milli) in registers.given(known, told or ()).items():
+            rooms[at] = rooms[at].less(memory, milli)
+        assert 0 <= parts.copies(rooms, [Share(1, 300, 3000)], 9) <= 9
 
 
 def _edited(text: str, draw: Draw) -> str:
