@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.api import (
+    JAX_JOBS,
+    NATIVE_GROUPS,
+    PADDLE_JOBS,
+    PYTORCH_JOBS,
+    SIGS_GROUPS,
+    TF_JOBS,
+    VOLCANO_GROUPS,
+    XGBOOST_JOBS,
+    Resource,
+)
 from extender.core.objects import Manifest
 
 GROUPS = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS)
+#: Kinds of training jobs, with the field that says what replicas they have.
+JOBS = {
+    PYTORCH_JOBS: "pytorchReplicaSpecs",
+    TF_JOBS: "tfReplicaSpecs",
+    XGBOOST_JOBS: "xgbReplicaSpecs",
+    JAX_JOBS: "jaxReplicaSpecs",
+    PADDLE_JOBS: "paddleReplicaSpecs",
+}
 #: A group's kind, namespace and name.
 Group = tuple[Resource, str, str]
 
@@ -63,13 +81,23 @@ def owner_uid(pod: Manifest) -> str:
     return ""
 
 
-def replicas(job: Manifest) -> dict[str, Manifest]:
+def replicas(kind: Resource, job: Manifest) -> dict[str, Manifest]:
     """The pods that a training job asks for: their specs by name."""
     return {
         f"{job['metadata']['name']}-{role.lower()}-{index}": spec["template"]["spec"]
-        for role, spec in job["spec"]["pytorchReplicaSpecs"].items()
+        for role, spec in job["spec"][JOBS[kind]].items()
         for index in range(spec["replicas"])
     }
+
+
+def least_of(kind: Resource, job: Manifest) -> range:
+    """What its group's minimum may be: all replicas but those that have succeeded, of which the
+    pods may be gone, or fewer where it says so (minAvailable).
+    """
+    total = len(replicas(kind, job))
+    policy = (job["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
+    enough = policy.get("minAvailable") or total
+    return range(min(enough, max(1, total - succeeded(job))), min(enough, total) + 1)
 
 
 def succeeded(job: Manifest) -> int:

@@ -8,10 +8,11 @@ succeeded and was removed while no Muster watched left nothing in the API that w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from extender.chaos import claims
 from extender.chaos.network import Shown
+from extender.core.api import Resource
 from extender.core.objects import Manifest
 from extender.sim.history import Change
 
@@ -34,8 +35,8 @@ class Endings:
         self._violated, self._leads = violated, leads
         #: Replicas that every Muster has to know for finished.
         self._written: set[_Replica] = set()
-        #: By job's uid: its verdict, and from which version on.
-        self._verdicts: dict[str, tuple[str, int]] = {}
+        #: By job's uid: its verdict, from which version on, and its kind.
+        self._verdicts: dict[str, tuple[str, int, Resource]] = {}
         #: By replica and pod's uid: the versions from which to before which the store said so.
         self._succeeded: dict[_Replica, dict[str, tuple[int, int | None]]] = {}
 
@@ -43,11 +44,11 @@ class Endings:
         """A job has changed."""
         meta = change.object["metadata"]
         now = claims.verdict(change.object)
-        before, _ = self._verdicts.get(meta["uid"], ("", 0))
+        before = self._verdicts[meta["uid"]][0] if meta["uid"] in self._verdicts else ""
         if before and now != before and change.kind != "DELETED":
             self._violated("I6", f"job {meta['name']} was {before} and is {now or 'neither'}")
         if now and not before:
-            self._verdicts[meta["uid"]] = (now, change.version)
+            self._verdicts[meta["uid"]] = (now, change.version, change.resource)
 
     def pod(self, change: Change) -> None:
         """A pod has changed."""
@@ -66,12 +67,15 @@ class Endings:
             if self._leads(since, WRITTEN_SECONDS):
                 self._written.add((claims.owner_uid(change.object), meta["name"]))
 
-    def created(self, pod: Manifest, pods: Shown, jobs: int) -> None:
-        """A replica was created by who had been shown these ``pods``, and jobs up to a version."""
+    def created(self, pod: Manifest, pods: Shown, jobs: Mapping[Resource, int]) -> None:
+        """A replica was created by who had been shown these ``pods``, and the kinds of jobs up to
+        these versions.
+        """
         owner, name = claims.owner_uid(pod), pod["metadata"]["name"]
         spans = self._succeeded.get((owner, name), {}).values()
         if (owner, name) in self._written or any(pods.covers(*span) for span in spans):
             self._violated("I6", f"{name} had succeeded and is created again")
-        verdict, since = self._verdicts.get(owner, ("", 0))
-        if verdict and since <= jobs:
-            self._violated("I6", f"{name} is created for a job that has {verdict}")
+        if owner in self._verdicts:
+            verdict, since, kind = self._verdicts[owner]
+            if since <= jobs[kind]:
+                self._violated("I6", f"{name} is created for a job that has {verdict}")

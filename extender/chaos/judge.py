@@ -51,8 +51,8 @@ class Sent(Struct, frozen=True):
     epoch: int
     pods: int
     nodes: int
-    jobs: int
-    #: By kind of group.
+    #: By kind of job, and of group.
+    jobs: Mapping[Resource, int]
     groups: Mapping[Resource, int]
     #: Of pods, with what came and went unseen.
     shown: Shown
@@ -155,7 +155,7 @@ class Judge:
             life.epoch,
             link.shown[api.PODS].version,
             link.shown[api.NODES].version,
-            link.shown[api.PYTORCH_JOBS].version,
+            {resource: link.shown[resource].version for resource in claims.JOBS},
             {resource: link.shown[resource].version for resource in claims.GROUPS},
             link.shown[api.PODS].now(),
         )
@@ -262,7 +262,7 @@ class Judge:
         life = self._lives.get(author) if author is not None else None
         if change.resource == api.LEASES:
             self._lease(change, life)
-        elif change.resource == api.PYTORCH_JOBS:
+        elif change.resource in claims.JOBS:
             self._endings.job(change)
             self.pauses.job(change)
         elif change.resource == api.PODS:

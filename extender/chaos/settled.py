@@ -101,23 +101,27 @@ class Settled:
         self, resource: Resource, record: Manifest, members: list[Manifest]
     ) -> list[Manifest]:
         """Pods that a job wants and that do not exist."""
-        job = self._job_of(record) if resource == VOLCANO_GROUPS else None
-        if job is None or claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
+        found = self._job_of(record) if resource == VOLCANO_GROUPS else None
+        if found is None:
+            return []
+        kind, job = found
+        if claims.verdict(job) or "deletionTimestamp" in job["metadata"]:
             return []
         if self._rests(job):
             return []
         names = {pod["metadata"]["name"] for pod in members}
         return [
             {"metadata": {"name": name, "uid": f"unmade {name}"}, "spec": spec}
-            for name, spec in claims.replicas(job).items()
+            for name, spec in claims.replicas(kind, job).items()
             if name not in names
         ]
 
-    def _job_of(self, record: Manifest) -> Manifest | None:
+    def _job_of(self, record: Manifest) -> tuple[Resource, Manifest] | None:
         """The job that has the group's name: its group, whoever made it."""
-        for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
-            if job["metadata"]["name"] == record["metadata"]["name"]:
-                return job
+        for kind in claims.JOBS:
+            for job in self._store.list(kind, self._namespace):
+                if job["metadata"]["name"] == record["metadata"]["name"]:
+                    return kind, job
         return None
 
     def _jobs(self) -> Iterator[Problem]:
@@ -128,25 +132,24 @@ class Settled:
             record["metadata"]["name"]: record
             for record in self._store.list(VOLCANO_GROUPS, self._namespace)
         }
-        for job in self._store.list(api.PYTORCH_JOBS, self._namespace):
-            name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-            if claims.verdict(job):
-                continue
-            if name not in groups:
-                yield "I7", f"job {name} has no PodGroup"
-                continue
-            wanted = claims.replicas(job)
-            least = claims.minimum(VOLCANO_GROUPS, groups[name])
-            # Replicas that have succeeded, and whose pods are gone, are asked for no more.
-            if not len(wanted) - claims.succeeded(job) <= least <= len(wanted):
-                yield "I7", f"job {name} asks for {len(wanted)} pods, its group for {least}"
-            for pod in self._pods:
-                mine = claims.owner_uid(pod) == uid and not claims.ended(pod)
-                if mine and pod["metadata"]["name"] not in wanted:
-                    yield (
-                        "I7",
-                        f"{pod['metadata']['name']} runs, and job {name} does not ask for it",
-                    )
+        for kind in claims.JOBS:
+            for job in self._store.list(kind, self._namespace):
+                if not claims.verdict(job):
+                    yield from self._job(kind, job, groups.get(job["metadata"]["name"]))
+
+    def _job(self, kind: Resource, job: Manifest, group: Manifest | None) -> Iterator[Problem]:
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        if group is None:
+            yield "I7", f"job {name} has no PodGroup"
+            return
+        least, may = claims.minimum(VOLCANO_GROUPS, group), claims.least_of(kind, job)
+        if least not in may:
+            yield "I7", f"job {name} asks for {may[0]} to {may[-1]} pods, its group for {least}"
+        wanted = claims.replicas(kind, job)
+        for pod in self._pods:
+            mine = claims.owner_uid(pod) == uid and not claims.ended(pod)
+            if mine and pod["metadata"]["name"] not in wanted:
+                yield "I7", f"{pod['metadata']['name']} runs, and job {name} does not ask for it"
 
     def _plain(self) -> Iterator[Problem]:
         for pod in self._pods:

@@ -30,7 +30,7 @@ class Users:
         self.plant.note(f"submit {work}")
         self.works[work.name] = work
         if work.form == "job":
-            self.create(api.PYTORCH_JOBS, workloads.job(work))
+            self.create(work.kind.resource, workloads.job(work))
             return
         if work.record is not None and work.record_first:
             self._record(work)
@@ -42,7 +42,7 @@ class Users:
         """Delete all of it."""
         self.plant.note(f"delete {work.name}")
         self.works.pop(work.name, None)
-        self.delete(api.PYTORCH_JOBS, work.name)
+        self.delete(work.kind.resource, work.name)
         self.delete(CONFIG_MAPS, f"owner-{work.name}")
         if work.record is not None:
             self.delete(work.record, work.name)
@@ -93,7 +93,7 @@ class Users:
         """Set a job's runPolicy.suspend."""
         self.plant.note(f"job {work.name} is {'suspended' if on else 'resumed'}")
         body = {"spec": {"runPolicy": {"suspend": on}}}
-        self.patch(api.PYTORCH_JOBS, NAMESPACE, work.name, body)
+        self.patch(work.kind.resource, NAMESPACE, work.name, body)
 
     def scale_job(self) -> None:
         """Another number of workers, be the job waiting, running or over."""
@@ -102,12 +102,15 @@ class Users:
             self.scale(work, self.rng.randint(1, workloads.MOST_PODS))
 
     def scale(self, work: Workload, size: int) -> None:
-        """Set a job's replicas: a master and workers."""
-        work.size = work.least = size
-        self.plant.note(f"job {work.name}: {size - 1} workers")
-        roles = {"Worker": None, **workloads.job(work)["spec"]["pytorchReplicaSpecs"]}
-        body = {"spec": {"pytorchReplicaSpecs": roles}}
-        self.patch(api.PYTORCH_JOBS, NAMESPACE, work.name, body)
+        """Set a job's replicas, and what of them is enough."""
+        work.least = size if work.least == work.size else min(work.least, size)
+        work.size = size
+        self.plant.note(f"job {work.name}: {size} replicas, at least {work.least}")
+        spec = workloads.job(work)["spec"]
+        roles: Manifest = dict.fromkeys(("Chief", "PS", "Master", "Worker"))
+        spec[claims.JOBS[work.kind.resource]] = roles | spec[claims.JOBS[work.kind.resource]]
+        spec.setdefault("runPolicy", {"schedulingPolicy": {"minAvailable": None}})
+        self.patch(work.kind.resource, NAMESPACE, work.name, {"spec": spec})
 
     def bind_foreign(self) -> None:
         """Another scheduler binds a pod of its own, whatever Muster has planned there."""

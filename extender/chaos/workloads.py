@@ -6,7 +6,19 @@ import random
 
 from msgspec import Struct
 
-from extender.core.api import CONFIG_MAPS, NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.chaos import claims
+from extender.core.api import (
+    CONFIG_MAPS,
+    JAX_JOBS,
+    NATIVE_GROUPS,
+    PADDLE_JOBS,
+    PYTORCH_JOBS,
+    SIGS_GROUPS,
+    TF_JOBS,
+    VOLCANO_GROUPS,
+    XGBOOST_JOBS,
+    Resource,
+)
 from extender.core.objects import Manifest
 from extender.sim.kubelet import EXIT_CODE, RUN_SECONDS
 
@@ -14,8 +26,28 @@ NAMESPACE = "default"
 GPU = "nvidia.com/gpu"
 #: Of one workload.
 MOST_PODS = 5
+#: Of a container that was killed, which restartPolicy ExitCode tries again.
+SIGKILL_CODE = 137
 _GATE = {"name": "scheduling.muster.dev/gang"}
 _SPEC_OF_GROUP = {VOLCANO_GROUPS: "minMember", SIGS_GROUPS: "minMember"}
+
+
+class JobKind(Struct, frozen=True):
+    """A kind of training jobs, the container that it looks at, and its roles beside workers."""
+
+    resource: Resource
+    container: str
+    leaders: tuple[str, ...] = ("Master",)
+
+
+PYTORCH = JobKind(PYTORCH_JOBS, "pytorch")
+JOB_KINDS = (
+    PYTORCH,
+    JobKind(TF_JOBS, "tensorflow", ("Chief", "PS")),
+    JobKind(XGBOOST_JOBS, "xgboost"),
+    JobKind(JAX_JOBS, "jax", ()),
+    JobKind(PADDLE_JOBS, "paddle"),
+)
 
 
 class Workload(Struct):
@@ -36,6 +68,11 @@ class Workload(Struct):
     rollback: bool = False
     #: Its group's record is made before its pods.
     record_first: bool = False
+    #: Of a job: its kind, what becomes of a replica that fails, and whether it is elastic (workers
+    #: that find each other, without a master).
+    kind: JobKind = PYTORCH
+    restarts: str = "OnFailure"
+    elastic: bool = False
 
     @property
     def record(self) -> Resource | None:
@@ -53,12 +90,12 @@ def draw(rng: random.Random, name: str) -> Workload:
     form = rng.choice(("volcano", "volcano", "sigs", "native", "ack", "job", "job", "plain"))
     size = rng.randint(1, MOST_PODS) if form != "plain" else rng.randint(1, 2)
     seconds = rng.choice((None, None, rng.uniform(5.0, 60.0)))
-    return Workload(
+    work = Workload(
         name,
         form,
         gpus=rng.choice((1, 1, 2, 3, 4)),
         size=size,
-        least=size if form == "job" or rng.random() < 0.7 else rng.randint(1, size),
+        least=size if rng.random() < 0.7 else rng.randint(1, size),
         owned=rng.random() < 0.75,
         gated=rng.random() < 0.2,
         seconds=seconds,
@@ -67,6 +104,12 @@ def draw(rng: random.Random, name: str) -> Workload:
         rollback=rng.random() < 0.3,
         record_first=rng.random() < 0.5,
     )
+    if form == "job":
+        work.kind = rng.choice(JOB_KINDS)
+        work.restarts = rng.choice(("OnFailure", "OnFailure", "ExitCode", "Never"))
+        work.elastic = work.kind == PYTORCH and rng.random() < 0.3
+        work.exit_code *= rng.choice((1, SIGKILL_CODE))
+    return work
 
 
 def group(work: Workload, least: int) -> Manifest:
@@ -122,17 +165,24 @@ def pod(work: Workload, name: str, owner_uid: str) -> Manifest:
 
 
 def job(work: Workload) -> Manifest:
-    """A PyTorchJob of one master and the rest workers."""
+    """A training job: its leaders as far as they go, and the rest workers."""
     spec = _spec(work)
-    spec["containers"][0]["name"] = "pytorch"
+    spec["containers"][0]["name"] = work.kind.container
     template = {"metadata": {"annotations": _outcome(work)}, "spec": spec}
-    roles: Manifest = {"Master": {"replicas": 1, "template": template}}
-    if work.size > 1:
-        roles["Worker"] = {"replicas": work.size - 1, "template": template}
-    for role in roles.values():
-        role["restartPolicy"] = "OnFailure"
-    meta = {"name": work.name, "namespace": NAMESPACE}
-    return {"metadata": meta, "spec": {"pytorchReplicaSpecs": roles}}
+    leaders = work.kind.leaders[: work.size] if not work.elastic else ()
+    counts = dict.fromkeys(leaders, 1)
+    if workers := work.size - len(leaders):
+        counts["Worker"] = workers
+    roles = {
+        role: {"replicas": count, "restartPolicy": work.restarts, "template": template}
+        for role, count in counts.items()
+    }
+    body: Manifest = {claims.JOBS[work.kind.resource]: roles}
+    if work.least < work.size:
+        body["runPolicy"] = {"schedulingPolicy": {"minAvailable": work.least}}
+    if work.elastic:
+        body["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": MOST_PODS}
+    return {"metadata": {"name": work.name, "namespace": NAMESPACE}, "spec": body}
 
 
 def foreign(name: str, node: str, gpus: int) -> Manifest:

@@ -39,5 +39,5 @@ def test_a_replica_that_was_stopped_has_not_finished(life, violations):
     for version, (phase, deleted) in enumerate(life, start=1):
         endings.pod(change(version, "MODIFIED", phase, deleted=deleted))
     endings.pod(change(9, "DELETED", *life[-1][:1], deleted=life[-1][1]))
-    endings.created(change(10, "ADDED", "Pending", deleted=False).object, Shown(), 0)
+    endings.created(change(10, "ADDED", "Pending", deleted=False).object, Shown(), {})
     assert len(said) == violations
