@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from extender import cli
-from extender.chaos import claims
+from extender.chaos import claims, workloads
 from extender.chaos.plant import Plant
 from extender.chaos.run import run
 from extender.chaos.workloads import NAMESPACE, Workload
@@ -51,6 +51,43 @@ def test_one_replica_and_no_faults_a_gang_is_whole(form):
     outcome = run(1, scene, replicas=1)
     assert outcome.violations == []
     assert len(scene.bound()) == 4
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize("kind", workloads.JOB_KINDS, ids=lambda each: each.resource.kind)
+def test_a_job_of_each_kind_runs_to_its_end(kind, elastic):
+    work = Workload("j", "job", gpus=2, size=4, least=4, seconds=5.0, kind=kind)
+    work.elastic = elastic and kind == workloads.PYTORCH
+    scene = Quiet(work)
+    assert run(1, scene, replicas=1).violations == []
+    job = scene.store.get(kind.resource, NAMESPACE, "j")
+    assert claims.verdict(job) == "Succeeded"
+    assert len(claims.replicas(kind.resource, job)) == 4
+
+
+@pytest.mark.parametrize("kind", workloads.JOB_KINDS, ids=lambda each: each.resource.kind)
+def test_a_part_of_a_job_is_enough_if_it_says_so(kind):
+    scene = Quiet(Workload("j", "job", gpus=4, size=4, least=2, kind=kind))
+    assert run(1, scene, replicas=1).violations == []
+    assert len(scene.bound()) == 2
+
+
+@pytest.mark.parametrize(
+    ("restarts", "code", "verdict"),
+    [
+        ("OnFailure", 1, ""),
+        ("ExitCode", workloads.SIGKILL_CODE, ""),
+        ("ExitCode", 1, "Failed"),
+        ("Never", 1, "Failed"),
+    ],
+)
+def test_what_becomes_of_a_job_whose_replicas_fail(restarts, code, verdict):
+    work = Workload("j", "job", gpus=2, size=2, least=2, seconds=5.0, exit_code=code)
+    work.restarts = restarts
+    scene = Quiet(work)
+    assert run(1, scene, seconds=60.0, replicas=1).violations == []
+    job = scene.store.get(api.PYTORCH_JOBS, NAMESPACE, "j")
+    assert claims.verdict(job) == verdict
 
 
 @pytest.mark.parametrize("size", [1, 2, 6, 9])
