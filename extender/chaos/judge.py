@@ -6,21 +6,21 @@ command is judged by what its sender had been shown when it sent it (design, "In
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 
 import orjson
 from msgspec import Struct
 
-from extender.chaos import claims, vetoes
+from extender.chaos import claims, senders, vetoes
 from extender.chaos.claims import Group
 from extender.chaos.clock import later
 from extender.chaos.endings import Endings
-from extender.chaos.network import Link, Shown
+from extender.chaos.network import Link
 from extender.chaos.past import Past
 from extender.chaos.pauses import Pauses
+from extender.chaos.senders import Life, Sent
 from extender.core import api
-from extender.core.api import Resource
 from extender.core.objects import Manifest
 from extender.sim.history import Change
 from extender.sim.podfit import amounts, requests
@@ -42,42 +42,6 @@ class Violation(Struct, frozen=True):
     message: str
     #: Virtual seconds.
     at: float = 0.0
-
-
-class Sent(Struct, frozen=True):
-    """A write as it was handed over: when, with which epoch, and up to where its sender saw."""
-
-    at: float
-    epoch: int
-    pods: int
-    nodes: int
-    #: By kind of job, and of group.
-    jobs: Mapping[Resource, int]
-    groups: Mapping[Resource, int]
-    #: Of pods, with what came and went unseen.
-    shown: Shown
-
-
-class Life:
-    """One life of a replica, as the wire shows it."""
-
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.epoch = 0
-        #: When the last renewal that took effect was handed over; None after a release.
-        self.renewed: float | None = None
-        self.lease_sent = 0.0
-        #: Since when it holds the Lease without a break.
-        self.led_since: float | None = None
-        #: Bindings and creations of pods, by the identity of their requests, which are kept for it.
-        self.sent: dict[int, tuple[Request, Sent]] = {}
-        #: (uid, node, resourceVersion) of Bindings.
-        self.binds: set[tuple[str, str, str]] = set()
-        #: Pods for which a Binding was sent, by group.
-        self.sent_for: dict[Group, dict[str, tuple[str, str]]] = {}
-        self.bound: set[str] = set()
-        #: Open calls of /bind, by uid of the pod.
-        self.open: dict[str, int] = {}
 
 
 class Judge:
@@ -205,7 +169,9 @@ class Judge:
         """A gang that is not whole has its plan in the API before any of it is bound."""
         resource, namespace, name = group
         seen = self.past.at(resource, (namespace, name), record.groups[resource])
-        if seen is None or self._placed(life, group, record) >= claims.minimum(resource, seen):
+        if seen is None or len(senders.placed(self.past, life, group, record)) >= claims.minimum(
+            resource, seen
+        ):
             return
         for plan in self.past.every(api.GANG_PLANS):
             spec, ref = plan["spec"], plan["spec"]["groupRef"]
@@ -218,15 +184,6 @@ class Judge:
                 return
         self.violated("plan", f"{life.identity} binds {planned} and no plan says so")
 
-    def _placed(self, life: Life, group: Group, record: Sent) -> int:
-        """Members that the sender had been shown in their places, or has bound itself."""
-        shown = {
-            pod["metadata"]["uid"]
-            for _, pod in self.past.all(api.PODS, record.pods)
-            if claims.group_of(pod) == group and claims.placed(pod)
-        }
-        return len(shown | (life.bound & life.sent_for.get(group, {}).keys()))
-
     def _commit(self, link: Link, life: Life, group: Group, record: Sent) -> None:
         """I1: with those bound already and those of the same commit, minMember is reached."""
         if link.process.dead or link.process.paused:
@@ -235,18 +192,9 @@ class Judge:
         seen = self.past.at(resource, (namespace, name), record.groups[resource])
         if seen is None:
             return
-        uids = {
-            pod["metadata"]["uid"]
-            for _, pod in self.past.all(api.PODS, record.pods)
-            if claims.group_of(pod) == group and claims.placed(pod)
-        }
-        for uid, place in life.sent_for[group].items():
-            pod = self.past.at(api.PODS, place, record.pods)
-            is_shown = pod is not None and pod["metadata"]["uid"] == uid
-            born = self.past.born(api.PODS, place, uid)
-            # What it made itself it knows before it is shown, and does not know to be gone.
-            if is_shown or (born is not None and born[0] > record.pods):
-                uids.add(uid)
+        sent = life.sent_for[group].items()
+        uids = {uid for uid, place in sent if senders.stays(self.past, place, uid, record.pods)}
+        uids |= senders.shown_placed(self.past, group, record)
         least = claims.minimum(resource, seen)
         if len(uids) < least:
             self.violated(
@@ -270,7 +218,7 @@ class Judge:
             self._pod(change, life, sent[1] if sent is not None else None)
         elif change.resource in claims.GROUPS and change.kind != "DELETED":
             # It may be made, or ask for less, when its members are bound already.
-            self._note_whole((change.resource, *change.key), self.version)
+            self._note_whole((change.resource, *change.key))
 
     def _lease(self, change: Change, life: Life | None) -> None:
         if life is None or change.kind == "DELETED":
@@ -297,7 +245,7 @@ class Judge:
             self._landed(pod, life, sent)
         group = claims.group_of(pod)
         if group is not None and claims.node_of(pod):
-            self._note_whole(group, self.version)
+            self._note_whole(group)
 
     def _landed(self, pod: Manifest, life: Life, record: Sent | None) -> None:
         meta, node = pod["metadata"], claims.node_of(pod)
@@ -310,8 +258,7 @@ class Judge:
         self._room(pod, node, life, record)
         group = claims.group_of(pod)
         if group is not None:
-            # Its minimum may have been raised since, unseen by who bound the last of it.
-            self._note_whole(group, record.groups[group[0]])
+            self._note_whole_for(life, group, record)
         for _, plan in self.past.all(api.GANG_PLANS, self.version):
             spec = plan["spec"]
             if spec["epoch"] <= record.epoch or spec["state"] != "Planned":
@@ -349,10 +296,9 @@ class Judge:
                     f" to {pod['metadata']['name']} by {life.identity}",
                 )
 
-    def _note_whole(self, group: Group, version: int) -> None:
-        """Whether it is whole now, by its record as of a version."""
+    def _note_whole(self, group: Group) -> None:
         resource, namespace, name = group
-        record = self.past.at(resource, (namespace, name), version)
+        record = self.past.at(resource, (namespace, name), self.version)
         if record is None:
             return
         # A kubelet may have refused one before the last was bound: the commit was whole.
@@ -362,3 +308,13 @@ class Judge:
         )
         if count >= claims.minimum(resource, record):
             self.whole.add(record["metadata"]["uid"])
+
+    def _note_whole_for(self, life: Life, group: Group, record: Sent) -> None:
+        """It was whole for who bound the last of it, who may not have been told that its minimum was
+        raised since, or that others are gone.
+        """
+        resource, namespace, name = group
+        seen = self.past.at(resource, (namespace, name), record.groups[resource])
+        known = senders.placed(self.past, life, group, record)
+        if seen is not None and len(known) >= claims.minimum(resource, seen):
+            self.whole.add(seen["metadata"]["uid"])

@@ -10,6 +10,7 @@ from extender.chaos import claims
 from extender.chaos.claims import Group
 from extender.chaos.network import Link
 from extender.chaos.past import Past
+from extender.chaos.senders import unshown
 from extender.core import api
 from extender.sim.history import Key
 
@@ -39,8 +40,9 @@ def broken(past: Past, link: Link, own: Own, asked: bytes, answer: bytes) -> Ite
 
 
 def _broken_by(past: Past, link: Link, own: Own, uids: Set[str], version: int) -> Iterator[Group]:
+    # What it has bound it knows to be placed, even before its watch shows the pod at all.
     members: dict[Group, set[str]] = {
-        group: {uid for uid, place in bound.items() if _unshown(past, place, uid, version)}
+        group: {uid for uid, place in bound.items() if unshown(past, place, uid, version)}
         for group, bound in own.items()
     }
     for _, pod in past.all(api.PODS, version):
@@ -55,9 +57,3 @@ def _broken_by(past: Past, link: Link, own: Own, uids: Set[str], version: int) -
             least = claims.minimum(resource, record)
             if len(placed) >= least > len(placed - uids):
                 yield group
-
-
-def _unshown(past: Past, place: Key, uid: str, version: int) -> bool:
-    """What a replica has bound it knows to be placed, even before its watch shows the pod at all."""
-    born = past.born(api.PODS, place, uid)
-    return born is not None and born[0] > version
