@@ -21,9 +21,9 @@ from typing import Any
 from extender import __version__
 from extender.core import api
 from extender.core.answers import StateView
-from extender.core.binding import stands
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ApiError
+from extender.core.standing import stands
 from extender.core.state import Rules
 from extender.http.access import Gate
 from extender.http.doors import Doors

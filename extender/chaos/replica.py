@@ -14,9 +14,9 @@ from extender.chaos.clock import Process, later
 from extender.chaos.judge import Judge
 from extender.chaos.network import Link, Weather
 from extender.core.answers import StateView
-from extender.core.binding import stands
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvalidObject, WireError
+from extender.core.standing import stands
 from extender.http.verbs import Bindings, Result, Verbs
 from extender.jobs import KINDS
 from extender.kube.executor import Executor, event_writer

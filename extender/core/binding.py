@@ -41,13 +41,8 @@ def bind(
     s.send(command)
 
 
-def stands(s: State, command: c.Command) -> bool:
-    """Whether a command that was tried may be tried again, by what is known now.
-
-    Of a Binding: the place that is reserved for its pod is still there (I2). Others always may.
-    """
-    if not isinstance(command, c.Bind):
-        return True
+def stands(s: State, command: c.Bind) -> bool:
+    """Whether the place that is reserved for its pod is still there (I2)."""
     known = s.slots.get((command.namespace, command.name))
     if known is not None and known[1].uid == command.uid:
         gang, slot = known

@@ -45,7 +45,7 @@ def create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
     if slot.gated:
         body["spec"]["schedulingGates"] = [{"name": GATE}]
     gang.move(slot, Member.CREATING)
-    slot.doomed = False
+    slot.doomed = slot.unwanted = False
     slot.released_at, slot.tries, slot.passed = now, 0, False
     # Nothing was said of it before.
     slot.told, slot.scheduled_message = 0, ""
@@ -55,6 +55,15 @@ def create(s: State, gang: Gang, slot: Slot, node: str, now: float) -> None:
 
     id_ = s.next_id(then)
     s.send(c.Create(id_, c.Lane.JOB, PODS, gang.key.namespace, body))
+
+
+def stands(s: State, command: c.Create) -> bool:
+    """Whether a pod is still to be created: its job wants it (I6), and its attempt is not over."""
+    known = s.slots.get((command.namespace, command.body["metadata"]["name"]))
+    if known is None:
+        return False
+    slot = known[1]
+    return slot.state == Member.CREATING and not (slot.unwanted or slot.doomed)
 
 
 def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float) -> None:
@@ -77,6 +86,11 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
             s.delete_pod(gang, slot)
         return
     gang.move(slot, Member.WANTED)
+    if slot.unwanted:
+        s.discharge(gang, slot, "the job wants it no more")
+        return
+    if slot.doomed:
+        return  # its attempt has failed already
     refusal = refuse(Code.ADMISSION, pod=slot.name, message=done.message)
     if gang.satisfied() or _spare(gang, slot):
         # The gang runs, or starts, without it: asked again after a pause.

@@ -92,6 +92,8 @@ class Slot:
     shown: bool = False
     #: Its attempt failed while it was being created: deleted as soon as it exists.
     doomed: bool = False
+    #: It is being created, and its job wants it no more.
+    unwanted: bool = False
     #: The pod has a controller that makes it again, or Muster itself does.
     remade: bool = False
     replica: Replica | None = None

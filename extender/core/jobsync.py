@@ -189,6 +189,7 @@ def _want(s: State, gang: Gang, wanted: tuple[Replica, ...]) -> None:
     """Make the replicas that the job wants members; drop those it wants no more."""
     names = {replica.pod_name for replica in wanted}
     for slot in list(gang.members.values()):
+        slot.unwanted = slot.state == Member.CREATING and slot.name not in names
         if slot.state == Member.WANTED and slot.name not in names:
             s.discharge(gang, slot, "the job wants it no more")
     for replica in wanted:

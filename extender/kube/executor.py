@@ -12,6 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import orjson
 from msgspec import Struct
@@ -47,6 +48,13 @@ from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
 _Key = tuple[str, str, str]
+
+
+class Stands(Protocol):
+    """Whether a command is still to be sent; ``again``: it was tried before."""
+
+    def __call__(self, command: Write, *, again: bool) -> bool: ...
+
 
 #: Seconds that a Service waits for what is more urgent.
 SERVICE_PATIENCE = 5.0
@@ -84,13 +92,13 @@ class Executor:
         patience: float = 20.0,
         events: EventWriter | None = None,
         complaints: Complaints | None = None,
-        stands: Callable[[Write], bool] = lambda command: True,
+        stands: Stands = lambda command, *, again: True,
     ) -> None:
         """``concurrency`` bounds requests in flight, of which a quarter is for binds alone.
 
         ``patience`` bounds the seconds from a command's first try to its last; ``events`` takes
         the Notices, which are dropped without it; ``complaints`` the rights that are missing.
-        ``stands``: whether a command that was tried may be tried once more.
+        ``stands``: whether a command is still to be sent, asked before each try.
         """
         self._client = client
         self._inbox = inbox
@@ -215,7 +223,8 @@ class Executor:
         again = job.started is not None
         if job.started is None:
             job.started = self._clock()
-        reply = _CHANGED if again and not self._stands(job.command) else await self._perform(job)
+        stands = self._stands(job.command, again=again)
+        reply = await self._perform(job) if stands else _CHANGED
         self._tell(job.command, reply)
         left = job.started + self._patience - self._clock()
         pause = job.backoff.pause(reply.retry_after)
@@ -346,7 +355,7 @@ class Executor:
 
 _NOT_LEADER = Reply(0, reason="NotLeader", message="this replica does not hold the Lease")
 _STOPPED = Reply(0, reason="Stopped", message="Muster is stopping")
-_CHANGED = Reply(0, reason="Changed", message="not tried again: its node has changed")
+_CHANGED = Reply(0, reason="Changed", message="not sent: what it follows from has changed")
 #: Reasons of an absent answer that no further try can change.
 _FINAL = frozenset({"NotLeader", "Changed"})
 

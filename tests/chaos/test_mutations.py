@@ -437,7 +437,7 @@ def no_second_look_at_rows(patch):
 
 
 def bindings_are_tried_again_blindly(patch):
-    patch.setattr("extender.chaos.replica.stands", lambda state, command: True)
+    patch.setattr("extender.chaos.replica.stands", lambda *_, again: True)
 
 
 def no_rollback(patch):

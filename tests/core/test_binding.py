@@ -6,7 +6,8 @@ import pytest
 
 from extender.core import commands as c
 from extender.core.api import PODS
-from extender.core.binding import CALL_OFF_TRIES, stands
+from extender.core.binding import CALL_OFF_TRIES
+from extender.core.standing import stands
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
 from tests.core.machine_api import Place
@@ -35,10 +36,10 @@ def test_a_binding_without_an_answer_is_not_sent_again_onto_a_full_node(
     m.flush()
     (bind,) = sent(m)
     assert m.leader is not None
-    assert stands(m.leader.state, bind)
+    assert stands(m.leader.state, bind, again=True)
     do.foreign(m, "taker", on="n0")
     m.flush()
-    assert not stands(m.leader.state, bind)
+    assert not stands(m.leader.state, bind, again=True)
     hold.outcome, hold.times = outcome, 1
     m.flush()
     assert m.leader.state.counters["bindings_called_off"] == 1

@@ -6,6 +6,7 @@ import pytest
 
 from extender.core import commands as c
 from extender.core.api import PODS, PYTORCH_JOBS
+from extender.core.standing import stands
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
 from tests.core.machine_api import Place
@@ -126,3 +127,53 @@ def test_a_refused_service_does_not_put_a_jobs_deadline_off() -> None:
     job = m.api.get(PYTORCH_JOBS, "j")
     assert job is not None
     assert [row["type"] for row in job["status"]["conditions"]][-1] == "Failed"
+
+
+@pytest.mark.parametrize("end", ["failed", "suspended", "deleted"])
+@pytest.mark.parametrize("outcome", ["unsent", "500", "409"])
+def test_a_pod_is_not_created_once_its_job_does_not_want_it(end: str, outcome: str) -> None:
+    """I6, chaos seed 1283: its creation was refused, and tried again after the job had failed."""
+    m = Machine()
+    do.nodes(m, 2)
+    hold = Fault("hold", verb="Create", kind="Pod", name=WORKER[2])
+    m.faults.append(hold)
+    do.job(m, "j", 2, runPolicy={"schedulingPolicy": {"minAvailable": 1}})
+    m.api.change(JOB, spec={"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never"}}})
+    m.flush()
+    assert m.leader is not None
+    (create,) = m.leader.pending()
+    assert stands(m.leader.state, create, again=True)
+    match end:
+        case "failed":
+            m.api.change((PODS, "default", "j-master-0"), status={"phase": "Failed"})
+        case "suspended":
+            m.api.change(JOB, spec={"runPolicy": {"suspend": True}})
+        case _:
+            m.api.remove(JOB)
+    m.flush()
+    assert m.leader.pending() == [create]
+    assert not stands(m.leader.state, create, again=False)
+    hold.outcome = outcome
+    m.rest()
+    assert hold.times == 1_000_000 - 1
+    assert m.api.get(PODS, WORKER[2]) is None
+    members = [slot for gang in m.leader.state.gangs.values() for slot in gang.members.values()]
+    assert WORKER[2] not in {slot.name for slot in members}
+    m.finish()
+
+
+def test_a_pod_that_its_job_wants_again_is_created() -> None:
+    m = Machine()
+    do.nodes(m, 2)
+    hold = Fault("hold", verb="Create", kind="Pod", name=WORKER[2])
+    m.faults.append(hold)
+    do.job(m, "j", 2, runPolicy={"schedulingPolicy": {"minAvailable": 1}})
+    m.flush()
+    assert m.leader is not None
+    for on in (True, False):
+        m.api.change(JOB, spec={"runPolicy": {"suspend": on}})
+        m.flush()
+    hold.outcome, hold.times = "500", 1
+    m.rest()
+    assert set(m.bound()) == {"j-master-0", WORKER[2]}
+    m.finish()

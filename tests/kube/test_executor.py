@@ -253,6 +253,23 @@ async def test_leadership_lost_between_two_tries_ends_them(bench):
     assert len(bench.client.sent) == 1
 
 
+@pytest.mark.parametrize("tries", [1, 2])
+async def test_what_does_not_stand_any_more_is_not_sent(tries):
+    asked = []
+
+    def stands(command, *, again):
+        asked.append((command, again))
+        return len(asked) < tries
+
+    bench = Bench(stands=stands)
+    bench.client.on("POST", BINDING, *[status(500, "InternalError")] * 2)
+    [done] = await bench.run(BIND)
+    assert (done.code, done.reason) == (0, "Changed")
+    assert asked == [(BIND, again) for again in (False, True)][:tries]
+    assert bench.lines == [("POST", BINDING)] * (tries - 1)
+    await bench.executor.drain(0)
+
+
 async def test_commands_for_one_object_never_overtake(bench):
     bench.client.on("PATCH", POD + "/status", status(503, "Later"), status(429, "Later"))
     await bench.run(patch(1), patch(2, Lane.PLAN), patch(3), patch(4, name="other"))
