@@ -1,7 +1,7 @@
 """The HorizontalPodAutoscaler of an elastic job: made, brought up to date, taken away.
 
 None is watched: a cluster's autoscalers change every few seconds, and nothing is decided by them. So
-what a job's should be is written once in the life of this process, and again when it changes. One
+what a job's should be is written once in the life of this process, when it changes, and now and then. One
 that exists already (409) is looked at by a patch that changes nothing, and left alone unless this
 job owns it.
 """
@@ -27,6 +27,12 @@ def keep(s: State, job: Job, wanted: Manifest | None) -> None:
         _create(s, job, wanted)
     else:
         _look(s, job, wanted)
+
+
+def look(job: Job) -> None:
+    """Somebody may have deleted it: what should be there is written once more."""
+    if job.autoscaler:
+        job.autoscaler = None
 
 
 def _create(s: State, job: Job, wanted: Manifest) -> None:

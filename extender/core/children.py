@@ -1,15 +1,16 @@
 """What a job owns beside pods and their Services: made before its pods, and kept as it should be.
 
 None is watched (a cluster has thousands of ConfigMaps and Secrets, which are nobody's business). Each
-is written once in the life of this process, and again when it changes. One that exists already is
-left alone unless this job owns it, which the executor finds out; the job then waits, and says so in
-mpi-operator's words.
+is written once in the life of this process, again when it changes, and asked for now and then, since
+somebody may have deleted it. One that exists already is left alone unless this job owns it, which the
+executor finds out; the job then waits, and says so in mpi-operator's words.
 """
 
 from __future__ import annotations
 
 from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
+from extender.core.api import Resource
 from extender.core.events import Done
 from extender.core.framework import Child
 from extender.core.objects import Manifest
@@ -22,16 +23,34 @@ def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:
         known = job.children.get(_place(child))
         if _flight(child) in job.in_flight:
             continue
-        if known is None:
-            if not child.last or _all(job, wanted[:at]):
+        if known is None or _place(child) in job.unsure:
+            if not child.last or all(_sure(job, each) for each in wanted[:at]):
+                job.unsure.discard(_place(child))
                 _create(s, job, child)
         elif known != _following(child):
             _change(s, job, child)
     return _all(job, wanted)
 
 
+def look(job: Job) -> None:
+    """Those that are there no more are made again. All count as there meanwhile: no pod waits."""
+    job.unsure.update(job.children)
+
+
+def suspect(job: Job, resource: Resource, name: str) -> None:
+    """It was seen to go: made again at the next pass."""
+    if (resource.plural, name) in job.children:
+        job.unsure.add((resource.plural, name))
+
+
 def _all(job: Job, some: tuple[Child, ...]) -> bool:
     return all(_place(child) in job.children for child in some)
+
+
+def _sure(job: Job, child: Child) -> bool:
+    """Whether it is there and the job's own."""
+    place = _place(child)
+    return place in job.children and place not in job.unsure and _flight(child) not in job.in_flight
 
 
 def _place(child: Child) -> tuple[str, str]:
@@ -51,13 +70,18 @@ def _create(s: State, job: Job, child: Child) -> None:
 
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(_flight(child))
-        if done.ok:
-            # One of an earlier life of this process may say what was true then.
-            found = done.reason == c.OWNED
-            job.children[_place(child)] = {} if found else _following(child)
+        if done.ok and done.reason == c.OWNED:
+            if _place(child) not in job.children:
+                # One of an earlier life of this process may say what was true then.
+                job.children[_place(child)] = {}
+                job.child_uids.pop(_place(child), None)
+            job.dirty = True
+        elif done.ok:
+            job.children[_place(child)] = _following(child)
             _note_uid(job, child, done)
             job.dirty = True
         elif done.code == 409:
+            job.children.pop(_place(child), None)
             kind = child.resource.kind
             message = (
                 f'Resource "{child.name}" of Kind "{kind}" already exists and is not managed by'

@@ -20,6 +20,11 @@ SMALL_JOB = 8
 REST_PER_POD = 0.005
 REST_MOST = 4.0
 
+#: Seconds between two looks for what a job owns and nobody watches: as long as a pod of it starts,
+#: and else (three requests a job).
+LOOK_STARTING = 30.0
+LOOK = 300.0
+
 
 def job_seen(s: State, event: e.JobSeen) -> None:
     """A job was added or changed."""
@@ -100,6 +105,7 @@ def service_gone(s: State, event: e.ServiceGone) -> None:
         if job.namespace == event.namespace and event.name in job.services:
             job.services.discard(event.name)
             job.dirty = True
+            children.suspect(job, SERVICES, event.name)
 
 
 def reconcile(s: State, job: Job, now: float) -> None:
@@ -137,6 +143,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
         if step.group is not None:
             _name_taken(s, job, s.jobs[gang.job])
         return
+    _look_again(s, job, step, now)
     autoscaling.keep(s, job, step.autoscaler)
     complete = children.keep(s, job, step.children)
     if step.group is not None:
@@ -146,6 +153,23 @@ def reconcile(s: State, job: Job, now: float) -> None:
         gang.failures = step.failures
     if gang is not None:
         _gather(s, job, gang, step, step.wanted if complete else (), now)
+
+
+def _look_again(s: State, job: Job, step: JobStep, now: float) -> None:
+    """What is not watched may have been deleted by somebody: it is looked for now and then, and
+    sooner while a pod starts that may mount it.
+    """
+    if not (step.children or step.autoscaler):
+        return
+    starting = any(
+        pod.spec.node_name and pod.status.phase in ("", "Pending") for pod in job.pods.values()
+    )
+    due = job.looked_at + (LOOK_STARTING if starting else LOOK)
+    if now >= due:
+        children.look(job)
+        autoscaling.look(job)
+        job.looked_at, due = now, now + (LOOK_STARTING if starting else LOOK)
+    s.look_at_job(job, due)
 
 
 def _gather(
@@ -175,7 +199,7 @@ def _name_taken(s: State, job: Job, holder: Job) -> None:
 
 
 def _writes(s: State, job: Job, step: JobStep, now: float) -> None:
-    jobwrites.wish(job, step, now)
+    jobwrites.wish(s, job, step, now)
     jobwrites.serve(s, job, now)
     for name, uid in step.delete_pods:
         jobwrites.delete(s, job, PODS, name, uid)

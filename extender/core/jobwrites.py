@@ -81,7 +81,7 @@ def _write_group(s: State, job: Job, write: Callable[[int], c.Create | c.Patch])
     s.send(write(s.next_id(then)))
 
 
-def wish(job: Job, step: JobStep, now: float) -> None:
+def wish(s: State, job: Job, step: JobStep, now: float) -> None:
     """Take down which Services the job lacks."""
     job.to_serve = list(reversed(step.services))
     job.spare = list(reversed(step.spare_services))
@@ -89,6 +89,8 @@ def wish(job: Job, step: JobStep, now: float) -> None:
         job.spare_until = math.inf
     elif job.spare_until == math.inf:
         job.spare_until = now + SPARE_SECONDS
+        # Where one was deleted while nothing else happens, there is no other step to make it in.
+        s.send(c.WakeAt(max(now, s.spare_at)))
 
 
 def spare(s: State, now: float) -> None:

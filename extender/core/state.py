@@ -102,6 +102,10 @@ class Job:
     children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     #: Their uids, where an answer told them.
     child_uids: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: Those of them that somebody may have deleted, until it is asked.
+    unsure: set[tuple[str, str]] = field(default_factory=set)
+    #: When it was last asked whether these, and the autoscaler, are still there.
+    looked_at: float = -math.inf
     #: What its user is told of the spec of this generation; -1: not asked yet. None: it is another
     #: controller's, whose conditions it shows.
     advised: int | None = -1

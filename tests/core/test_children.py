@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from extender.core import jobsync
 from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import (
     CONFIG_MAPS,
@@ -97,6 +98,34 @@ def test_a_role_that_is_somebody_else_s_is_granted_to_nobody() -> None:
     m.rest()
     assert m.api.get(ROLE_BINDINGS, "j-launcher") is not None
     assert len(m.bound()) == 3
+    m.finish()
+
+
+def test_a_role_that_took_the_name_meanwhile_is_granted_to_nobody() -> None:
+    m = machine()
+    job(m, OLD_MPI_JOBS)
+    m.rest()
+    for resource in (ROLES, ROLE_BINDINGS):
+        m.api.delete((resource, "default", "j-launcher"))
+    foreign(m, ROLES, "j-launcher")
+    m.rest(2 * jobsync.LOOK)
+    assert m.api.get(ROLE_BINDINGS, "j-launcher") is None
+    assert told(m, "ErrResourceExists")
+    m.api.delete((ROLES, "default", "j-launcher"))
+    m.rest()
+    assert m.api.get(ROLE_BINDINGS, "j-launcher") is not None
+    m.finish()
+
+
+def test_what_a_pod_that_starts_cannot_mount_is_there_soon() -> None:
+    m = machine()
+    m.api.kubelets = False
+    job(m)
+    m.rest(jobsync.LOOK_STARTING / 2)
+    assert len(m.bound()) == 3
+    m.api.delete((SECRETS, "default", "j-ssh"))
+    m.rest(jobsync.LOOK_STARTING)
+    assert m.api.get(SECRETS, "j-ssh") is not None
     m.finish()
 
 
