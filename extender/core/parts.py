@@ -105,6 +105,19 @@ def _keyed(members: Sequence[Slot], wishes: Sequence[Wish]) -> Iterator[tuple[Sl
             yield slot, (group, number // wish.size), wish
 
 
+class _Ask(Struct):
+    """What is to be placed, and by what."""
+
+    session: Session
+    plan: Plan
+    parts: Sequence[Part]
+    rest: Sequence[Slot]
+    #: Rows of members that have a place.
+    peers: Sequence[int]
+    #: Of the whole gang.
+    limit: Limit | None
+
+
 def search(
     session: Session,
     view: Snapshot,
@@ -115,11 +128,11 @@ def search(
     plan: Plan,
 ) -> Places | Refusal:
     """Places for the members of all ``parts`` and for the ``rest``, or why there are none."""
-    found = _within(session, view, parts, rest, peers, limit, plan)
+    found = _within(view, _Ask(session, plan, parts, rest, peers, limit))
     if isinstance(found, Refusal) and not all(part.hard for part in parts):
         firm = [part for part in parts if part.hard]
         rest = [*rest, *(slot for part in parts if not part.hard for slot in part.slots)]
-        found = _within(session, view, firm, rest, peers, limit, plan)
+        found = _within(view, _Ask(session, plan, firm, rest, peers, limit))
     if not isinstance(found, Refusal):
         return found
     together = plan(view, [*(s for part in parts for s in part.slots), *rest], peers, limit)
@@ -127,25 +140,17 @@ def search(
     return together if isinstance(together, Refusal) else found
 
 
-def _within(
-    session: Session,
-    view: Snapshot,
-    parts: Sequence[Part],
-    rest: Sequence[Slot],
-    peers: Sequence[int],
-    limit: Limit | None,
-    plan: Plan,
-) -> Places | Refusal:
+def _within(view: Snapshot, ask: _Ask) -> Places | Refusal:
     """All of it in one domain of the limit, the ones with the least room first; else what the one
     with the most lacks.
     """
-    bound = -1 if limit is None else limit.bound
+    bound = -1 if ask.limit is None else ask.limit.bound
     hosts = with_hosts(view.view.domains, Preference(view).names)
     last: Refusal | None = None
-    for rows in _homes(hosts, view, bound, peers):
+    for rows in _homes(hosts, view, bound, ask.peers):
         part_of = view if rows is None else view.within(rows)
         mark = part_of.checkpoint()
-        found = _place(session, part_of, hosts, parts, rest, peers, limit, plan)
+        found = _place(part_of, hosts, ask)
         part_of.rollback(mark)
         if not isinstance(found, Refusal):
             return found
@@ -175,27 +180,18 @@ def _homes(
         yield np.asarray(ids == domain)
 
 
-def _place(
-    session: Session,
-    view: Snapshot,
-    hosts: Domains,
-    parts: Sequence[Part],
-    rest: Sequence[Slot],
-    peers: Sequence[int],
-    limit: Limit | None,
-    plan: Plan,
-) -> Places | Refusal:
+def _place(view: Snapshot, hosts: Domains, ask: _Ask) -> Places | Refusal:
     chosen: Places = []
     done = 0
-    for group in _grouped(session, view, parts):
-        found = _alike(session, view, hosts, group) if len(group) > 1 else None
+    for group in _grouped(ask.session, view, ask.parts):
+        found = _alike(ask.session, view, hosts, group) if len(group) > 1 else None
         if found is None:
             found = []
             for part in group:
-                one = plan(view, part.slots, part.mates, Limit(bound=part.level))
+                one = ask.plan(view, part.slots, part.mates, Limit(bound=part.level))
                 if isinstance(one, Refusal):
                     level = _label(hosts, part.level)
-                    want, size = len(parts), part.size
+                    want, size = len(ask.parts), part.size
                     return refuse(Code.PARTS, level=level, want=want, size=size, placed=done)
                 _put(view, one)
                 found += one
@@ -204,9 +200,9 @@ def _place(
             _put(view, found)
             done += len(group)
         chosen += found
-    if rest:
-        near = [*peers, *(row for _, row in chosen)]
-        found_rest = plan(view, rest, near, limit)
+    if ask.rest:
+        near = [*ask.peers, *(row for _, row in chosen)]
+        found_rest = ask.plan(view, ask.rest, near, ask.limit)
         if isinstance(found_rest, Refusal):
             return found_rest
         chosen += found_rest

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -42,9 +43,17 @@ _ZONE = re.compile(r"-|[0-9]{1,4}")
 NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,62}")
 
 
-class _V1(Struct, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+class Versioned(Struct, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """What every annotation of a node's devices begins with."""
+
     v: int
     devices: int
+
+
+V = TypeVar("V", bound=Versioned)
+
+
+class _V1(Versioned):
     links: str
     index: list[int] | None = None
     product: str = ""
@@ -76,22 +85,28 @@ def encode(known: Topology) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def decode_versioned(field: str, text: str, kind: type[V], version: int) -> V:
+    """The value of an annotation at ``field``, of this version alone. Raises InvalidObject."""
+    if len(text) > LIMIT:
+        raise InvalidObject(field, text, f"at most {LIMIT} bytes")
+    try:
+        value = msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise InvalidObject(field, text, f"JSON of version {version} ({error})") from error
+    if value.v != version:
+        raise InvalidObject(f"{field}.v", value.v, str(version))
+    if not 1 <= value.devices <= MOST_DEVICES:
+        raise InvalidObject(f"{field}.devices", value.devices, f"1 to {MOST_DEVICES}")
+    return value
+
+
 def decode(text: str) -> Topology:
     """The topology of an annotation's value.
 
     Raises InvalidObject, whose field begins with the annotation's place in the Node.
     """
-    if len(text) > LIMIT:
-        raise InvalidObject(_FIELD, text, f"at most {LIMIT} bytes")
-    try:
-        value = msgspec.json.decode(text, type=_V1)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidObject(_FIELD, text, f"JSON of version {VERSION} ({error})") from error
-    if value.v != VERSION:
-        raise InvalidObject(f"{_FIELD}.v", value.v, str(VERSION))
+    value = decode_versioned(_FIELD, text, _V1, VERSION)
     count = value.devices
-    if not 1 <= count <= MOST_DEVICES:
-        raise InvalidObject(f"{_FIELD}.devices", count, f"1 to {MOST_DEVICES}")
     index = list(range(count)) if value.index is None else value.index
     if len(set(index)) != count or len(index) != count or min(index) < 0:
         raise InvalidObject(f"{_FIELD}.index", value.index, f"{count} different numbers")

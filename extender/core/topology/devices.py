@@ -17,11 +17,10 @@ import re
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import Struct
+from msgspec import field
 
 from extender.core.errors import InvalidObject
-from extender.core.topology.annotation import LIMIT, runs, words
-from extender.core.topology.model import MOST_DEVICES
+from extender.core.topology.annotation import Versioned, decode_versioned, runs, words
 from extender.core.topology.nrt import POLICIES, SCOPES
 
 KEY = "scheduling.muster.dev/devices"
@@ -76,12 +75,10 @@ class Devices:
         return len(self.ids)
 
 
-class _V1(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    v: int
-    devices: int
+class _V1(Versioned):
     health: str
-    ids: list[str] = []
-    pods: list[str] = []
+    ids: list[str] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
     held: str = ""
     memory: str = ""
     clique: str = ""
@@ -118,17 +115,8 @@ def decode(text: str) -> Devices:
 
     Raises InvalidObject, whose field begins with the annotation's place in the Node.
     """
-    if len(text) > LIMIT:
-        raise InvalidObject(_FIELD, text, f"at most {LIMIT} bytes")
-    try:
-        value = msgspec.json.decode(text, type=_V1)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidObject(_FIELD, text, f"JSON of version {VERSION} ({error})") from error
+    value = decode_versioned(_FIELD, text, _V1, VERSION)
     count = value.devices
-    if value.v != VERSION:
-        raise InvalidObject(f"{_FIELD}.v", value.v, str(VERSION))
-    if not 1 <= count <= MOST_DEVICES:
-        raise InvalidObject(f"{_FIELD}.devices", count, f"1 to {MOST_DEVICES}")
     if not all(_WORD.fullmatch(each) for each in [*value.ids, value.clique]):
         raise InvalidObject(f"{_FIELD}.ids", value.ids, "UUIDs, and a clique, of 128 letters")
     if value.ids and len(value.ids) != count:
