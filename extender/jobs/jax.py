@@ -31,6 +31,12 @@ class JAXJob(TrainingKind):
     def check(self, job: TrainingJob) -> None:
         """There is nothing that only this kind forbids."""
 
+    def meets(self, job: TrainingJob, replica: Replica) -> tuple[str, int] | None:
+        """The coordinator."""
+        worker = job.role("worker")
+        assert worker is not None, "it is the only replica type"
+        return (job.pod_name("worker", 0), worker.port) if replica.index else None
+
     def dialled(self, job: TrainingJob, replica: Replica) -> bool:
         """The coordinator."""
         return replica.index == 0

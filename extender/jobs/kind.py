@@ -13,6 +13,7 @@ from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
+from extender.jobs import meeting
 from extender.jobs import pods as objects
 from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
@@ -79,6 +80,10 @@ class Kind(ABC):
         """Names of replicas that get their places with the others, and are made later."""
         return frozenset()
 
+    def meets(self, job: TrainingJob, replica: Replica) -> tuple[str, int] | None:
+        """Host and port that the replica dials as it starts, where a connection may be tried; or None."""
+        return None
+
     def dialled(self, job: TrainingJob, replica: Replica) -> bool:
         """Whether other replicas are told this one's address, so that its Service is waited for."""
         return True
@@ -104,7 +109,11 @@ class Kind(ABC):
         parsed, role = self._role(job, replica)
         env = self.env(parsed, replica)
         leads = self.leads(parsed, replica)
-        return objects.pod(parsed, self.facts, role, replica, env, leads=leads)
+        made = objects.pod(parsed, self.facts, role, replica, env, leads=leads)
+        image, point = meeting.wish(parsed, self.facts.specs_key), self.meets(parsed, replica)
+        if image and point:
+            meeting.wait(made, image, self.facts.container, *point)
+        return made
 
     def service(self, job: Manifest, replica: Replica) -> Manifest:
         """The replica's Service. Raises InvalidObject as :meth:`pod` does."""
@@ -143,5 +152,6 @@ class Kind(ABC):
 
     def _read(self, job: Manifest) -> TrainingJob:
         parsed = read(job, self.facts)
+        meeting.wish(parsed, self.facts.specs_key)
         self.check(parsed)
         return parsed

@@ -38,6 +38,13 @@ class PaddleJob(TrainingKind):
         """Where workers train collectively; parameter servers take a trainer in again."""
         return job.role("master") is None
 
+    def meets(self, job: TrainingJob, replica: Replica) -> tuple[str, int] | None:
+        """The first replica, where launch's master is."""
+        first = job.roles[0]
+        if (replica.role, replica.index) == (first.name, 0):
+            return None
+        return job.pod_name(first.name, 0), first.port
+
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """What ``python -m paddle.distributed.launch`` reads."""
         master = job.role("master")

@@ -3,7 +3,7 @@
 Source: kubeflow/trainer v1.9.4, pkg/controller.v1/common/{pod,service,job}.go. Differences, on
 purpose: Services publish addresses of pods that are not ready, so that peers find each other
 while they start; workers get no init container that waits for the master's name, so a gang asks
-for exactly what its user wrote.
+for exactly what its user wrote (but see :mod:`extender.jobs.meeting`).
 """
 
 from __future__ import annotations

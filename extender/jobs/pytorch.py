@@ -73,6 +73,19 @@ class PyTorchJob(TrainingKind):
         metrics = fields.items(elastic, "metrics", "spec.elasticPolicy")
         return objects.autoscaler(job, *_bounds(worker, elastic), metrics)
 
+    def meets(self, job: TrainingJob, replica: Replica) -> tuple[str, int] | None:
+        """The master; without one torchrun's store, where that is in worker 0."""
+        master, worker = job.role("master"), job.role("worker")
+        if master:
+            return (job.pod_name("master", 0), master.port) if replica.role == "worker" else None
+        elastic = fields.mapping(job.spec, "elasticPolicy", "spec")
+        elsewhere = elastic.get("rdzvHost") or (elastic.get("rdzvBackend") or "c10d") != "c10d"
+        if worker is None or not elastic or elsewhere or elastic.get("standalone"):
+            return None
+        if replica.index == 0:
+            return None
+        return job.pod_name("worker", 0), elastic.get("rdzvPort") or worker.port
+
     def dialled(self, job: TrainingJob, replica: Replica) -> bool:
         """The master, or the worker that torchrun's rendezvous is at."""
         return replica.index == 0 and (replica.role == "master" or not job.role("master"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import os
 import signal
 import tempfile
 import time
@@ -208,7 +209,7 @@ class ProcessKubelet:
                     lines.append(self._names(service["metadata"]["name"], pod))
         for uid, hosts in self._hosts.items():
             own = f"{self._addresses[uid]} {expand.host_name(self._pods[uid])}"
-            hosts.write_text("\n".join([*lines, own]) + "\n")
+            _replace(hosts, "\n".join([*lines, own]) + "\n")
 
     def _names(self, service: str, pod: Manifest) -> str:
         host = pod["spec"].get("hostname")
@@ -264,6 +265,16 @@ class ProcessKubelet:
 
 
 Volumes = dict[str, Path]
+
+
+def _replace(file: Path, text: str) -> None:
+    """In one write, over what is there: a program that reads it meanwhile never finds it empty."""
+    size = file.stat().st_size if file.exists() else 0
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(handle, text.encode().ljust(size, b"\n"), 0)
+    finally:
+        os.close(handle)
 
 
 def _fill(target: Path, files: dict[str, bytes], source: Manifest) -> None:
