@@ -23,6 +23,7 @@ from extender.core import api
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ApiError
+from extender.core.health import Avoid, Notices
 from extender.core.standing import stands
 from extender.core.state import Rules
 from extender.http.access import Gate
@@ -105,6 +106,21 @@ def rules_of(settings: Settings) -> Rules:
         plan_deadline=m.plan_deadline_seconds,
         visible_after=m.visible_after_seconds,
         levels=m.topology.known(),
+        avoid=Avoid(
+            m.node_loss.avoid_after_gangs,
+            m.node_loss.avoid_window_seconds,
+            m.node_loss.avoid_seconds,
+        ),
+        notices=Notices(
+            frozenset(m.termination.taints),
+            frozenset(m.termination.conditions),
+            frozenset(m.termination.annotations),
+            m.termination.notice_seconds,
+        ),
+        spot_labels=tuple(m.termination.spot_labels.items()),
+        on_demand_roles=frozenset(role.lower() for role in m.termination.on_demand_roles),
+        node_loss=m.node_loss.tolerate_seconds,
+        force_delete_after=m.node_loss.force_delete_after_seconds,
     )
 
 

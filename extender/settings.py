@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 import plugins
+from extender.core.capacity import SPOT_LABELS
 from extender.core.errors import ConfigError, brief
 from extender.core.framework import Plugin
 from extender.core.session import PROTOCOLS, PluginConf, Session
@@ -162,6 +163,45 @@ class Agent(_Section):
     metrics_port: int | None = Field(default=None, ge=1, le=65_535)
 
 
+class NodeLoss(_Section):
+    """What is done about nodes that fail, fall silent or are about to go."""
+
+    #: How long pods that Muster makes stay on a node that is not ready or not heard of.
+    tolerate_seconds: int = Field(default=30, ge=0, le=86_400)
+    #: Pods that should have ended on a node that is not heard of are removed so much later; null: never.
+    force_delete_after_seconds: Seconds | None = 60
+    #: A node on which so many gangs failed within so many seconds is avoided for a while.
+    avoid_after_gangs: int = Field(default=3, ge=1, le=1_000)
+    avoid_window_seconds: Seconds = 3600
+    avoid_seconds: Seconds = 1800
+
+
+class Termination(_Section):
+    """How a node says that it will be gone soon, and how long its pods then have."""
+
+    taints: tuple[Name, ...] = Field(
+        default=(
+            "aws-node-termination-handler/spot-itn",
+            "aws-node-termination-handler/asg-lifecycle-termination",
+            "aws-node-termination-handler/scheduled-maintenance",
+            "cloud.google.com/impending-node-termination",
+            "remediator.kubernetes.azure.com/unschedulable",
+            "karpenter.sh/disrupted",
+            "ToBeDeletedByClusterAutoscaler",
+            "node.cloudprovider.kubernetes.io/shutdown",
+        ),
+        strict=False,
+    )
+    #: Types of conditions that are True; keys of annotations.
+    conditions: tuple[Name, ...] = Field(default=(), strict=False)
+    annotations: tuple[Name, ...] = Field(default=(), strict=False)
+    #: Labels of spot nodes, of which one is enough; replica types that keep off them.
+    spot_labels: dict[Name, str] = dict(SPOT_LABELS)
+    on_demand_roles: tuple[Name, ...] = Field(default=(), strict=False)
+    #: A cloud that gives 30 s takes some of them to tell.
+    notice_seconds: int = Field(default=25, ge=1, le=86_400)
+
+
 class Muster(_Section):
     """The section ``muster``: everything that Volcano's format has no place for."""
 
@@ -189,6 +229,8 @@ class Muster(_Section):
     concurrency: int = Field(default=64, ge=1, le=1_000)
     #: Absent: in-cluster configuration, else what kubectl would use.
     kubeconfig: str | None = None
+    node_loss: NodeLoss = NodeLoss()
+    termination: Termination = Termination()
     agent: Agent = Agent()
 
     @model_validator(mode="before")

@@ -320,6 +320,7 @@ def settings() -> Settings:
         "bindTimeoutSeconds": 30,
         "planDeadlineSeconds": 20,
         "visibleAfterSeconds": 15,
+        "nodeLoss": {"tolerateSeconds": 5, "forceDeleteAfterSeconds": 5},
     }
     return parse({"muster": section}, "chaos")
 

@@ -114,6 +114,10 @@ class StateView:
         """Gangs that wait by reason, and since when the first does."""
         return inspecting.waiting(self._s)
 
+    def avoided(self) -> int:
+        """How many nodes are avoided by all gangs."""
+        return len(self._s.health.avoiding)
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
         return inspecting.plans(self._s)

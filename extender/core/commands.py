@@ -84,7 +84,9 @@ class Patch(Command):
 
 
 class Delete(Command):
-    """DELETE an object, with its uid as a precondition."""
+    """DELETE an object, with its uid as a precondition. ``grace``: seconds that a pod has to stop in;
+    None: what it asks for itself.
+    """
 
     id: int
     lane: Lane
@@ -92,6 +94,7 @@ class Delete(Command):
     namespace: str
     name: str
     uid: str
+    grace: int | None = None
 
 
 class Answer(Command):

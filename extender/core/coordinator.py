@@ -24,7 +24,7 @@ from extender.core import (
 )
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core.api import VOLCANO_GROUPS, Resource
+from extender.core.api import NODES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
 from extender.core.gang import UNPLACED, Gang, Stage
 from extender.core.identity import GroupKey
@@ -59,6 +59,8 @@ class Coordinator:
     def step(self, now: float) -> list[c.Command]:
         """Decide what follows from everything applied so far."""
         s = self.state
+        for node in [node for node in s.health.gone if not s.cluster.pods.waiting_for(node)]:
+            s.health.forget(node)
         if s.leading and s.synced:
             _take_back(s, now)
             _step(s, now)
@@ -81,7 +83,6 @@ class Coordinator:
 def _take_back(s: State, now: float) -> None:
     """What was to hold for a while holds no longer; objects that were left alone are looked at."""
     admission.forget(s, now)
-    s.health.forget(now)
     for uid in [uid for uid, until in s.given_away.items() if until <= now]:
         del s.given_away[uid]
     for key in [key for key, until in s.aside.items() if until <= now]:
@@ -107,6 +108,7 @@ def _step(s: State, now: float) -> None:
             _job(s, job, now)
     s.at = None
     networks.report(s)
+    _avoided(s, now)
     _evidence(s, now)
     _time(s, now)
     placing.plan_pass(s, now)
@@ -166,6 +168,16 @@ def _job(s: State, job: Job, now: float) -> None:
         jobwrites.serve(s, job, now)
     if job.rest_until <= now and (job.dirty or (job.wake_at is not None and job.wake_at <= now)):
         jobsync.reconcile(s, job, now)
+
+
+def _avoided(s: State, now: float) -> None:
+    """Nodes on which several gangs have failed, and those on which none has for a while."""
+    for node in s.health.judge(now):
+        found = s.health.avoiding[node]
+        message = f"{found.gangs} gangs have failed here of late: others are placed here last"
+        s.notice(NODES, "", node, "", "Warning", "Avoided", message)
+    if (at := s.health.next_end()) is not None:
+        s.send(c.WakeAt(at))
 
 
 def _evidence(s: State, now: float) -> None:

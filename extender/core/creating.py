@@ -8,9 +8,12 @@ from typing import Any
 from extender.core import attempts, telling
 from extender.core import commands as c
 from extender.core.api import PODS
+from extender.core.capacity import CAPACITY, ON_DEMAND, confine
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.health import NOT_READY, UNREACHABLE
+from extender.core.identity import TASK_ANNOTATION
 from extender.core.ingest import GATE, PLAN_ANNOTATION, version
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.state import State
@@ -123,12 +126,39 @@ def _tell_job(s: State, gang: Gang, refusal: Refusal) -> None:
         s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", reason, words)
 
 
+def _patience(s: State, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """How long the pod stays on a node that is not ready or not heard of, where it does not say: the
+    API server would give it 300 s, for which its whole gang would wait.
+    """
+    return [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": s.rules.node_loss,
+        }
+        for key in (NOT_READY, UNREACHABLE)
+        if not any(_tolerates(each, key) for each in spec.get("tolerations") or ())
+    ]
+
+
+def _tolerates(toleration: dict[str, Any], key: str) -> bool:
+    effect = toleration.get("effect") or "NoExecute"
+    return effect == "NoExecute" and (toleration.get("key") or key) == key
+
+
 def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, Any]:
     """Add what Muster adds to a pod it makes: scheduler name, marks, and the pin."""
     spec, meta = body["spec"], body["metadata"]
     if not spec.get("schedulerName"):
         spec["schedulerName"] = s.rules.scheduler_name
     meta.setdefault("annotations", {})[PLAN_ANNOTATION] = str(gang.attempt)
+    task = meta["annotations"].get(TASK_ANNOTATION, "")
+    wish = meta["annotations"].get(CAPACITY) or (
+        ON_DEMAND if task in s.rules.on_demand_roles else ""
+    )
+    confine(spec, wish, s.rules.spot_labels)
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_patience(s, spec)]
     if node:
         pin = {"key": "metadata.name", "operator": "In", "values": [node]}
         affinity = spec["affinity"] = dict(spec.get("affinity") or {})

@@ -136,8 +136,9 @@ class NodeNews(Struct, frozen=True):
 
     #: Nodes whose pods do not run any more, whatever the API says of them.
     lost: Mapping[str, str] = {}
-    #: Nodes that will be gone soon, and say so.
+    #: Nodes that will be gone soon, and say so; their pods have so many seconds to stop in.
     leaving: Mapping[str, str] = {}
+    seconds: int = 0
 
 
 NO_NEWS: Final = NodeNews()
@@ -187,6 +188,8 @@ class JobStep(Struct, frozen=True):
     spare_services: tuple[Replica, ...] = ()
     #: Pods to delete, by (name, uid).
     delete_pods: tuple[tuple[str, str], ...] = ()
+    #: What they are given to stop in at most (seconds); None: what each asks for itself.
+    grace: int | None = None
     #: Services to delete, by name.
     delete_services: tuple[str, ...] = ()
     #: The status that the job should have; None when it is right already.

@@ -99,7 +99,10 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     job = s.pod_jobs.get(event.uid)
     if job is not None:
         job.pods.pop(event.name, None)
-        job.in_flight.discard(("delete", event.uid))
+        if not job.pods:
+            # A pass over none costs nothing: a large gang starts again at once.
+            job.rest_until = 0.0
+        job.in_flight -= {("delete", event.uid), ("remove", event.uid)}
         job.dirty = True
     _forget_orphan(s, event.uid)
     _forget_foreign(s, event.uid)
@@ -129,12 +132,27 @@ def node_seen(s: State, event: e.NodeSeen) -> None:
         s.count("device_surprises")
     if _generation(s, name) != before or s.cluster.capacity_generation != capacity:
         _touch(s, name)
+    left = s.health.leaves(name)
+    if s.health.seen(event.node):
+        _tell_jobs_of(s, name)
+    if left and not s.health.leaves(name):
+        # Room again, whether or not the row has changed.
+        s.cluster.capacity_generation += 1
 
 
 def node_gone(s: State, event: e.NodeGone) -> None:
     """A node was deleted."""
     _touch(s, event.name)
     s.cluster.remove_node(event.name)
+    s.health.deleted(event.name)
+    _tell_jobs_of(s, event.name)
+
+
+def _tell_jobs_of(s: State, node: str) -> None:
+    """What is the matter with a node is the matter of the jobs that have pods there."""
+    for job in s.jobs.values():
+        if any(pod.spec.node_name == node for pod in job.pods.values()):
+            job.dirty = True
 
 
 def _plain(s: State, pod: Pod) -> None:

@@ -11,6 +11,7 @@ from extender.core.objects import Manifest
 from extender.core.reasons import Refusal
 from extender.core.resources import render
 from extender.core.state import State
+from extender.core.times import rfc3339
 from extender.core.topology.equipment import GPU, Equipment
 from extender.core.topology.parts import Rooms
 from extender.core.zoned import free_by_zone
@@ -144,6 +145,11 @@ def nodes(s: State) -> list[Manifest]:
             {r: render(r, int(t[row, c])) for r, c in columns if t[row, c]} for t in tables
         )
         found.append({"name": name, "allocatable": allocatable, "used": used, "reserved": reserved})
+        if (avoided := s.health.avoiding.get(name)) is not None:
+            found[-1]["avoided"] = {"gangsFailed": avoided.gangs, "until": rfc3339(avoided.until)}
+        for word, news in (("lost", s.health.news.lost), ("leaving", s.health.news.leaving)):
+            if name in news:
+                found[-1][word] = news[name]
         place = cluster.zones.place(name)
         if place is not None:
             found[-1]["zones"] = {

@@ -5,13 +5,21 @@ A kind is pure and compares (job, pods, services, now); this module keeps what i
 
 from __future__ import annotations
 
-from extender.core import admission, advising, autoscaling, children, jobwrites, releasing
+from extender.core import (
+    admission,
+    advising,
+    autoscaling,
+    children,
+    jobwrites,
+    releasing,
+    stuck,
+)
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobStep, Replica
 from extender.core.gang import Gang, Member, Slot, Stage
-from extender.core.identity import GroupKey
+from extender.core.identity import GANG_RESTART, GroupKey
 from extender.core.state import Job, State
 
 #: A pass takes 10 µs a pod, and each pod has some five events in a life: a job of more pods than
@@ -132,11 +140,15 @@ def reconcile(s: State, job: Job, now: float) -> None:
     if step.annotations is not None:
         # Written first: a count of restarts that is not persisted would be lost with its pods.
         jobwrites.annotate(s, job, step.annotations)
+        if GANG_RESTART in step.annotations:
+            # A large gang, too, is stopped as soon as that is written.
+            job.rest_until = now
         return
     if step.delete_job:
         jobwrites.delete(s, job, job.resource, job.name, job.uid)
         return
     _writes(s, job, step, now)
+    stuck.remove(s, job, now)
     key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
     gang = s.gangs.get(key)
     if gang is not None and gang.job != _key(job) and gang.job in s.jobs:
@@ -202,7 +214,7 @@ def _writes(s: State, job: Job, step: JobStep, now: float) -> None:
     jobwrites.wish(s, job, step, now)
     jobwrites.serve(s, job, now)
     for name, uid in step.delete_pods:
-        jobwrites.delete(s, job, PODS, name, uid)
+        jobwrites.delete(s, job, PODS, name, uid, stuck.grace_of(job.pods.get(name), step.grace))
     for name in step.delete_services:
         jobwrites.delete(s, job, SERVICES, name, "")
     if step.status is not None:

@@ -147,9 +147,13 @@ def _create(s: State, job: Job, body: Manifest) -> None:
     s.send(c.Create(s.next_id(then), c.Lane.SERVICE, SERVICES, job.namespace, body))
 
 
-def delete(s: State, job: Job, resource: Any, name: str, uid: str) -> None:
-    """Delete what the job has no use for: a pod, a service, or the job itself."""
-    flight = ("delete", uid or name)
+def delete(
+    s: State, job: Job, resource: Any, name: str, uid: str, grace: int | None = None
+) -> None:
+    """Delete what the job has no use for: a pod, a service, or the job itself. ``grace``: seconds
+    that it is given, where that is not its own matter; none at all is another write than some.
+    """
+    flight = ("delete" if grace != 0 else "remove", uid or name)
     if flight in job.in_flight:
         return
     job.in_flight.add(flight)
@@ -161,7 +165,7 @@ def delete(s: State, job: Job, resource: Any, name: str, uid: str) -> None:
         elif not done.ok:
             _refused(s, job, now)
 
-    s.send(c.Delete(s.next_id(then), c.Lane.JOB, resource, job.namespace, name, uid))
+    s.send(c.Delete(s.next_id(then), c.Lane.JOB, resource, job.namespace, name, uid, grace))
 
 
 def _refused(s: State, job: Job, now: float) -> None:

@@ -74,6 +74,7 @@ def plan_pass(s: State, now: float) -> None:
             if view is None:
                 view = Snapshot(s.cluster)
                 s.evidence.ban(s.cluster, view)
+                _leave_out(s, view)
             signature = _signature(gang, ask)
             refusal = known.get(signature)
             if refusal is None:
@@ -268,6 +269,15 @@ def _place(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Refusa
     s.count("plans")
     releasing.begin(s, gang, now)
     return None
+
+
+def _leave_out(s: State, view: Snapshot) -> None:
+    """Nothing is planned on nodes that are about to go, be they tainted for it or not."""
+    rows = [row for node in s.health.news.leaving if (row := s.cluster.row_of(node)) is not None]
+    if rows:
+        others = np.ones(view.rows, np.bool_)
+        others[rows] = False
+        view.keep(others)
 
 
 def _away(

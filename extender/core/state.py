@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from extender.core import commands as c
 from extender.core.advice import Advice
 from extender.core.api import PODS, Resource
+from extender.core.capacity import SPOT_LABELS
 from extender.core.cluster import TERMINAL, Cluster
 from extender.core.events import Done
 from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang, Slot
-from extender.core.health import Avoid, Health
+from extender.core.health import Avoid, Health, Notices
 from extender.core.identity import GroupKey
 from extender.core.line import Line
 from extender.core.objects import Manifest, OwnerRef, Pod, PodSpec
@@ -68,6 +69,15 @@ class Rules(Struct, frozen=True):
     #: Levels of the network, widest first.
     levels: tuple[Level, ...] = ()
     avoid: Avoid = Avoid()
+    notices: Notices = Notices()
+    #: Labels of spot nodes, and roles (in lower case) that keep off them unless their job says else.
+    spot_labels: tuple[tuple[str, str], ...] = SPOT_LABELS
+    on_demand_roles: frozenset[str] = frozenset()
+    #: How long pods that Muster makes stay on a node that is not ready or not heard of.
+    node_loss: int = 30
+    #: After what they were given to stop in, pods on a node that is not heard of are removed; None:
+    #: they are not.
+    force_delete_after: float | None = 60.0
 
 
 @dataclass(slots=True)
@@ -116,10 +126,12 @@ class Job:
     dirty: bool = True
 
     def show_pod(self, pod: Pod) -> None:
-        """One of its pods was added or changed. Of its spec the node alone is kept: a kind looks at
-        what became of a pod, and what it asks for is most of its memory.
+        """One of its pods was added or changed. Of its spec the node and the grace alone are kept: a
+        kind looks at what became of a pod, and what it asks for is most of its memory.
         """
-        pod = replace(pod, spec=PodSpec(node_name=pod.spec.node_name))
+        grace = pod.spec.termination_grace_period_seconds
+        spec = PodSpec(node_name=pod.spec.node_name, termination_grace_period_seconds=grace)
+        pod = replace(pod, spec=spec)
         name, status = pod.metadata.name, pod.status
         self.pods[name] = pod
         before = self.ends.get(name)
@@ -174,7 +186,7 @@ class State:
         self.kinds = dict(kinds)
         self.cluster = Cluster(rules.levels)
         self.evidence = Evidence(rules.evidence_seconds_first, rules.evidence_seconds)
-        self.health = Health(rules.avoid)
+        self.health = Health(rules.avoid, rules.notices)
         self.gangs: dict[GroupKey, Gang] = {}
         #: (namespace, pod name) → its gang and slot.
         self.slots: dict[tuple[str, str], tuple[Gang, Slot]] = {}

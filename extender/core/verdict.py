@@ -75,6 +75,9 @@ class View(Protocol):
     def waiting(self) -> tuple[Mapping[str, int], float]:
         """How many gangs wait by reason code; seconds since 1970 at which the first began (0: none)."""
 
+    def avoided(self) -> int:
+        """How many nodes are avoided because several gangs failed there."""
+
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
 

@@ -65,6 +65,7 @@ async def metrics(request: web.Request) -> web.Response:
     for reason, count in reasons.items():
         told.gangs_waiting.labels(reason).set(count)
     told.waiting_since.set(since)
+    told.nodes_avoided.set(view.avoided())
     told.ready.set(view.ready())
     body = told.render()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -13,7 +13,7 @@ from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
-from extender.jobs import meeting
+from extender.jobs import capacity, meeting
 from extender.jobs import pods as objects
 from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
@@ -154,4 +154,5 @@ class Kind(ABC):
         parsed = read(job, self.facts)
         meeting.wish(parsed, self.facts.specs_key)
         self.check(parsed)
+        capacity.wishes(parsed)
         return parsed

@@ -76,9 +76,10 @@ class TrainingKind(Kind):
         if parsed.policy.suspend:
             return self._suspended(job, parsed, roll, valid, services, now)
         aside = [type_.lower() for type_ in self.facts.aside]
-        stand = Stand(record, again=roll.again)
         if gang:
             stand = together.stand(job, parsed, record, roll, nodes, aside, now)
+        else:
+            stand = together.alone(record, roll, nodes)
         return self._alive(job, parsed, roll, stand, valid, services, notices, now)
 
     def _together(self, job: TrainingJob) -> bool:
@@ -197,7 +198,7 @@ class TrainingKind(Kind):
             return JobStep(status=written, notices=notices, keep_ends=True)
         names = {replica.pod_name for replica in parsed.replicas()}
         missing = self._services(roll, services)
-        unwanted = (*(pod for _, pod in stand.again), *stand.stopping, *roll.surplus)
+        unwanted = (*(p for _, p in stand.again), *stand.stopping, *stand.moving, *roll.surplus)
         return JobStep(
             wanted=() if stand.hold else roll.missing,
             failures=stand.record.failures,
@@ -205,6 +206,7 @@ class TrainingKind(Kind):
             services=tuple(each for each in missing if self.dialled(parsed, each)),
             spare_services=tuple(each for each in missing if not self.dialled(parsed, each)),
             delete_pods=cleanup.deletions(unwanted),
+            grace=stand.grace,
             delete_services=tuple(sorted(services - names)),
             status=written,
             notices=notices + remarks.of_strangers(parsed, roll),

@@ -13,8 +13,10 @@ from copy import deepcopy
 from typing import Final
 
 from extender.core.api import AUTOSCALERS, MUSTER_GROUP, VOLCANO_GROUPS
+from extender.core.capacity import CAPACITY
 from extender.core.framework import Replica
 from extender.core.objects import Labels, Manifest
+from extender.jobs import capacity
 from extender.jobs.history import RESTARTS, History
 from extender.jobs.model import KindFacts, Role, TrainingJob
 from extender.jobs.restarts import RECORD, Restarts
@@ -77,6 +79,7 @@ def pod(
             _ensure_port(container, facts)
     restarts = History.read(job.annotations).restarts.get((replica.role, replica.index), 0)
     number = Restarts.read(job.annotations).number
+    where = capacity.of_role(job, role.name)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -95,6 +98,7 @@ def pod(
                 TASK_SPEC: role.name,
                 **({RESTARTS: str(restarts)} if restarts else {}),
                 **({RECORD: str(number)} if number else {}),
+                **({CAPACITY: where} if where else {}),
             },
             "ownerReferences": owner(job),
         },

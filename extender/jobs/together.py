@@ -33,6 +33,10 @@ class Stand(Struct, frozen=True):
     wake_at: float | None = None
     #: Failed members that are made again by themselves.
     again: tuple[tuple[Replica, Pod], ...] = ()
+    #: Pods that are to be made again elsewhere, by themselves.
+    moving: tuple[Pod, ...] = ()
+    #: What pods are given to stop in at most (seconds); None: what they ask for.
+    grace: int | None = None
 
     @property
     def restarting(self) -> bool:
@@ -81,7 +85,18 @@ def stand(
         hold=bool(stopping) or early or silent,
         wake_at=record.not_before if early else None,
         again=roll.again,
+        grace=nodes.seconds if stopping and record.cause == "NodeLeaving" else None,
     )
+
+
+def alone(record: Restarts, roll: RollCall, nodes: NodeNews) -> Stand:
+    """Each replica is started again by itself, and leaves a node that is about to go."""
+    moving = tuple(
+        pod
+        for _, pod in roll.present
+        if pod.spec.node_name in nodes.leaving and pod.status.phase in ("Pending", "Running")
+    )
+    return Stand(record, again=roll.again, moving=moving, grace=nodes.seconds if moving else None)
 
 
 def restarted(

@@ -80,12 +80,16 @@ class Lists(Protocol):
         """As :meth:`ApiClient.watch_lines`."""
 
 
-def delete_options(uid: str) -> bytes:
-    """The body of a DELETE (metav1.DeleteOptions); dependents are left to the garbage collector."""
+def delete_options(uid: str, grace: int | None = None) -> bytes:
+    """The body of a DELETE (metav1.DeleteOptions); dependents are left to the garbage collector.
+    ``grace``: gracePeriodSeconds; None is the object's own.
+    """
     options: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions"}
     options["propagationPolicy"] = "Background"
     if uid:
         options["preconditions"] = {"uid": uid}
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
     return orjson.dumps(options)
 
 

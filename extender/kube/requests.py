@@ -91,7 +91,7 @@ def request_of(command: Write) -> Request:
             return Request("PATCH", path, orjson.dumps(command.body), MERGE_PATCH)
         case Delete():
             path = command.resource.path(command.namespace, command.name)
-            return Request("DELETE", path, delete_options(command.uid))
+            return Request("DELETE", path, delete_options(command.uid, command.grace))
 
 
 def wanted_right(command: Write) -> str:

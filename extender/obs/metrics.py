@@ -104,6 +104,7 @@ class Metrics:
         self.queue_length = gauge("queue_length", "Events that the loop has not applied yet.")
         #: phase: as `muster explain` says it.
         self.gangs = gauge("gangs", "Gangs by phase.", "phase")
+        self.nodes_avoided = gauge("nodes_avoided", "Nodes on which several gangs have failed.")
         #: reason: the code of reasons.py that a gang says; only gangs that wait.
         self.gangs_waiting = gauge("gangs_waiting", "Gangs that wait, by reason.", "reason")
         self.waiting_since = gauge(

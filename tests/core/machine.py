@@ -188,6 +188,8 @@ class Machine(Truth):
         self.scheduler = Scheduler(self.api, lambda: self.leader, "muster")
         #: Nodes that may be over-committed without Muster's doing.
         self.excused: set[str] = set()
+        #: Nodes without a kubelet: nobody ends their pods.
+        self.dead: set[str] = set()
         self.epoch = 0
         #: Name of every pod that was bound, in that order.
         self.binding_order: list[str] = []
@@ -242,9 +244,8 @@ class Machine(Truth):
 
     def kubelet(self) -> None:
         """Pods that are being deleted are gone."""
-        for pod in self.api.pods():
-            if "deletionTimestamp" in pod["metadata"]:
-                self.api.remove(place_of(pod))
+        for pod in self._terminating():
+            self.api.remove(place_of(pod))
 
     def flush(self) -> None:
         """Let everything that is under way arrive, and what follows from it, at this instant."""
@@ -267,9 +268,14 @@ class Machine(Truth):
         wakes = [at for replica in self.replicas for at in replica.wakes]
         return min([*wakes, self.scheduler.next_time(self.rules.bind_timeout)])
 
-    def _terminating(self) -> bool:
-        pods = () if self.lingering else self.api.pods()
-        return any("deletionTimestamp" in pod["metadata"] for pod in pods)
+    def _terminating(self) -> list[Raw]:
+        """Pods that are being deleted, where there is a kubelet that can end them."""
+        return [
+            pod
+            for pod in (() if self.lingering else self.api.pods())
+            if "deletionTimestamp" in pod["metadata"]
+            and pod["spec"].get("nodeName") not in self.dead
+        ]
 
     def _outcome(self, command: Write) -> str:
         return next((f.outcome for f in self.faults if f.hits(command)), "ok")

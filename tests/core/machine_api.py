@@ -166,7 +166,7 @@ class Api:
                     return 404, None
                 if command.uid and raw["metadata"]["uid"] != command.uid:
                     return 409, None
-                self.delete(place)
+                (self.remove if command.grace == 0 else self.delete)(place)
                 return 200, None
             case _:
                 raise AssertionError(command)

@@ -6,16 +6,18 @@ import pytest
 
 from extender.core.errors import InvalidObject
 from extender.core.framework import Failure
-from extender.core.health import FORGET_SECONDS, Avoid, Health
+from extender.core.health import FORGET_SECONDS, Avoid, Health, Notices
 from extender.jobs.restarts import KEPT, RECORD, Restarts
+from tests.retained import sizes
 
 NOW = 1_790_000_000.0
 
 
 def told(at: float, jobs: int = 3) -> Health:
-    health = Health(Avoid())
+    health = Health(Avoid(), Notices())
     for job in range(jobs):
         health.note([Failure("n1", at)], f"job-{job}", NOW)
+    health.judge(NOW)
     return health
 
 
@@ -23,7 +25,9 @@ def test_a_node_on_which_several_gangs_failed_is_avoided_by_all_for_a_while() ->
     assert told(NOW - 1, jobs=2).avoided((), NOW) == []
     health = told(NOW - 1)
     assert health.avoided((), NOW) == ["n1"]
-    assert health.avoided((), NOW + 1800) == []
+    assert health.next_end() == NOW + 1799
+    assert health.judge(NOW + 1799) == []
+    assert health.avoided((), NOW + 1799) == []
 
 
 def test_what_is_still_to_come_says_nothing() -> None:
@@ -33,9 +37,9 @@ def test_what_is_still_to_come_says_nothing() -> None:
 
 def test_what_is_too_old_is_kept_no_longer() -> None:
     health = told(NOW)
-    for later in (NOW, NOW + 3600 + FORGET_SECONDS):
-        health.forget(later)
-    assert health.failed("n1", NOW) == 0
+    for later in (NOW, NOW + 1800, NOW + 3600 + FORGET_SECONDS):
+        health.judge(later)
+    assert not sizes(health)
 
 
 def test_a_job_tells_of_no_more_failures_than_are_kept() -> None:

@@ -72,6 +72,9 @@ class ScriptedView:
     def phases(self) -> dict[str, int]:
         return {"Waiting": 2, "Running": 0}
 
+    def avoided(self) -> int:
+        return 0
+
     def waiting(self) -> tuple[dict[str, int], float]:
         return {self.reason: 2}, 1234.5
 

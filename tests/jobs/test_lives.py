@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.jobs.lifecycle import TrainingKind
+from extender.jobs.restarts import PAUSE_MOST, RECORD, Restarts
 from tests.jobs.builders import KIND, KINDS, NOW, job, merged, of_kind, pod, role, settled, written
 
 ENDS = ("Succeeded", "Failed")
@@ -23,6 +24,7 @@ moves = st.lists(
             st.integers(0, REPLICAS),
             st.sampled_from([None, 0, 1, 127, 128, 137]),
         ),
+        st.tuples(st.just("again in place"), st.integers(0, REPLICAS)),
         st.tuples(st.just("delete"), st.integers(0, REPLICAS)),
         st.tuples(st.just("gone"), st.integers(0, REPLICAS)),
         st.tuples(st.just("lose the write")),
@@ -77,6 +79,7 @@ class Life:
         self.serial = 0
         self.end: dict | None = None
         self.finished: set[str] = set()
+        self.number = 0
 
     def pods(self):
         facts = self.kind.facts
@@ -99,6 +102,8 @@ class Life:
                 del self.looks[name]
             elif kind == "delete":
                 self.looks[name]["deleting"] = True
+            elif kind == "again in place":
+                self.looks[name]["restarts"] = self.looks[name].get("restarts", 0) + 1
             elif self.looks[name]["phase"] not in ENDS:
                 self.looks[name] |= {"phase": kind, "exit_code": details[1]}
         return kind == "lose the write"
@@ -112,6 +117,7 @@ class Life:
             self.looks[wanted[which].pod_name] = {
                 "phase": "Pending",
                 "inherited": int(inherited),
+                "of": int(body["metadata"]["annotations"].get(RECORD, "0")),
                 "uid": f"pod-{self.serial}",
             }
 
@@ -123,6 +129,13 @@ class Life:
         assert not {replica.pod_name for replica in step.wanted} & (self.finished | {*self.looks})
         live = {(n, look["uid"]) for n, look in self.looks.items() if not look.get("deleting")}
         assert set(step.delete_pods) <= live
+        number = Restarts.read(self.manifest["metadata"].get("annotations") or {}).number
+        assert number in (self.number, self.number + 1)
+        self.number = number
+        if step.wanted and number:
+            # All of it starts together: nobody is left of the life before but who has finished.
+            left = {n for n, look in self.looks.items() if look.get("of", 0) < number}
+            assert left <= self.finished
         if self.end is not None:
             assert step.wanted == ()
             assert step.status is None
@@ -168,7 +181,8 @@ def test_a_job_whose_pods_all_succeed_in_the_end_has_ended(moves, shape, policy)
     for name, look in list(life.looks.items()):
         if look.get("deleting") or look["phase"] not in ENDS:
             del life.looks[name]
-    for _ in range(2 * REPLICAS):  # a failed pod is deleted, is gone, and is made again
+    for _ in range(3 * REPLICAS):  # a failed pod is deleted, is gone, and is made again
+        life.now += PAUSE_MOST
         life.run(lost=False)
         life.looks = {n: look for n, look in life.looks.items() if not look.get("deleting")}
         for _ in range(REPLICAS):

@@ -1,0 +1,337 @@
+"""What becomes of a gang of which one member dies, and of the nodes on which gangs fail."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from extender.core import commands as c
+from extender.core import inspecting
+from extender.core.api import NODES, PODS, PYTORCH_JOBS
+from extender.core.health import NOT_READY, OUT_OF_SERVICE, UNREACHABLE, Avoid, Notices
+from extender.jobs.restarts import RECORD
+from tests.core import machine_stories as do
+from tests.core.machine import RULES, Fault, Machine, Replica
+
+SPOT = "aws-node-termination-handler/spot-itn"
+RULES = msgspec.structs.replace(
+    RULES,
+    notices=Notices(
+        frozenset({SPOT}), frozenset({"Maintenance"}), frozenset({"example.com/going"}), 7
+    ),
+    avoid=Avoid(gangs=2, window=600.0, seconds=300.0),
+    force_delete_after=60.0,
+    node_loss=20,
+)
+
+
+def leader(m: Machine) -> Replica:
+    assert m.leader is not None
+    return m.leader
+
+
+def whole(workers: int, size: int = 0, **spec: Any) -> Machine:
+    """A job j of so many members, whole on nodes of one GPU each."""
+    m = Machine(RULES)
+    do.nodes(m, workers)
+    do.job(m, "j", size or workers - 1, **spec)
+    m.rest(20)
+    assert len(m.bound()) == (size or workers - 1)
+    return m
+
+
+def record(m: Machine, name: str = "j") -> dict[str, Any]:
+    job = m.api.get(PYTORCH_JOBS, name)
+    assert job is not None
+    return dict(msgspec.json.decode(job["metadata"]["annotations"].get(RECORD, "{}")))
+
+
+def uids(m: Machine) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in m.api.pods()}
+
+
+def fail(m: Machine, pod: str) -> None:
+    box = {"name": "pytorch", "state": {"terminated": {"exitCode": 137}}}
+    m.api.change((PODS, "default", pod), status={"phase": "Failed", "containerStatuses": [box]})
+
+
+def taint(m: Machine, node: str, *keys: str) -> None:
+    taints = [{"key": key, "effect": "NoSchedule"} for key in keys]
+    m.api.change((NODES, "", node), spec={"taints": taints})
+
+
+def deletions(m: Machine) -> list[c.Delete]:
+    """Deletions of pods from here on."""
+    found: list[c.Delete] = []
+    replica = leader(m)
+    take = replica._take
+
+    def taken(command: c.Command) -> None:
+        if isinstance(command, c.Delete) and command.resource == PODS:
+            found.append(command)
+        take(command)
+
+    replica._take = taken  # type: ignore[method-assign]
+    return found
+
+
+def test_all_are_stopped_and_placed_again_elsewhere() -> None:
+    m = whole(5)
+    before, bad = uids(m), m.bound()["j-worker-1"]
+    fail(m, "j-worker-1")
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert not uids(m) & before
+    assert bad not in m.bound().values()
+    assert (record(m)["number"], record(m)["counted"]) == (1, 1)
+
+
+def test_the_node_that_failed_is_used_where_there_is_no_other() -> None:
+    m = whole(4, 4)
+    fail(m, "j-worker-1")
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert record(m)["number"] == 1
+
+
+def test_a_gang_that_starts_again_waits_whole_for_room() -> None:
+    m = whole(4, 4)
+    m.api.remove((NODES, "", m.bound()["j-worker-1"]))
+    m.rest(20)
+    assert m.bound() == {}
+    do.node(m, "n9", 1)
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert record(m)["number"] == 1
+
+
+def test_a_large_gang_is_stopped_and_made_again_without_a_rest() -> None:
+    """Its passes rest in between, but none of what a restart takes waits for that."""
+    m = whole(13)
+    m.advance(5)
+    before = uids(m)
+    fail(m, "j-worker-1")
+    m.flush()
+    m.finish()
+    assert len(m.bound()) == 12
+    assert not uids(m) & before
+
+
+def test_muster_dies_while_it_stops_a_gang() -> None:
+    m = Machine(RULES, replicas=2)
+    do.nodes(m, 5)
+    do.job(m, "j", 4)
+    m.rest(20)
+    before = uids(m)
+    fail(m, "j-worker-0")
+    for place in list(leader(m).backlog):
+        leader(m).deliver(place)
+    for _ in range(3):
+        for key in list(leader(m).chains):
+            leader(m).carry_out(key)
+    m.lose()
+    m.gain(m.replicas[1])
+    m.rest(60)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert not uids(m) & before
+    assert record(m)["number"] == 1
+
+
+def test_a_pod_on_a_dead_node_is_removed_after_its_grace() -> None:
+    m = whole(5)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    taint(m, node, UNREACHABLE)
+    m.rest(5)
+    assert record(m) == {}
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest(40)
+    assert [*m.bound()] == ["j-worker-1"]
+    m.rest(80)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+    assert record(m)["number"] == 1
+
+
+def test_a_node_that_was_deleted_is_remembered_while_pods_are_shown_there() -> None:
+    m = whole(5)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    health = leader(m).coordinator.state.health
+    m.faults.append(Fault("hold", verb="Delete", kind="Pod", name="j-worker-1"))
+    m.api.remove((NODES, "", node))
+    m.rest(20)
+    assert health.news.lost == {node: "does not exist any more"}
+    m.faults.clear()
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert not health.news.lost
+    assert not health.gone
+    assert (record(m)["number"], record(m)["cause"]) == (1, "NodeLost")
+
+
+def test_a_pod_that_a_kubelet_which_is_not_ready_does_not_end_is_removed() -> None:
+    m = whole(5)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    taint(m, node, NOT_READY)
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest(80)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+
+
+def test_a_node_out_of_service_is_not_waited_for() -> None:
+    m = whole(5)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    taint(m, node, OUT_OF_SERVICE)
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+
+
+def test_where_pods_are_not_removed_by_force_the_gang_waits_for_the_node() -> None:
+    m = Machine(msgspec.structs.replace(RULES, force_delete_after=None))
+    do.nodes(m, 5)
+    do.job(m, "j", 4)
+    m.rest(20)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    taint(m, node, UNREACHABLE)
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest(300)
+    assert [*m.bound()] == ["j-worker-1"]
+    m.dead.clear()
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+
+
+def test_a_notice_moves_all_the_gang_within_its_time() -> None:
+    m = whole(5)
+    node, found = m.bound()["j-worker-1"], deletions(m)
+    for pod in m.api.pods():
+        place = (PODS, "default", pod["metadata"]["name"])
+        m.api.change(place, spec={"terminationGracePeriodSeconds": 600})
+    taint(m, node, SPOT)
+    m.rest(20)
+    m.finish()
+    assert {(each.name, each.grace) for each in found} == {
+        (name, 7) for name in ("j-master-0", "j-worker-0", "j-worker-1", "j-worker-2")
+    }
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+    assert (record(m)["number"], record(m).get("counted", 0)) == (1, 0)
+
+
+def test_replicas_that_start_alone_leave_a_node_alone() -> None:
+    m = whole(5, restart="pod")
+    places, before, found = m.bound(), uids(m), deletions(m)
+    taint(m, places["j-worker-1"], SPOT)
+    m.rest(20)
+    m.finish()
+    assert [each.name for each in found] == ["j-worker-1"]
+    assert len(uids(m) & before) == 3
+    assert len(m.bound()) == 4
+    assert places["j-worker-1"] not in m.bound().values()
+
+
+def test_nothing_is_planned_on_a_node_that_only_says_that_it_goes() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 3)
+    m.api.change(
+        (NODES, "", "n1"), status={"conditions": [{"type": "Maintenance", "status": "True"}]}
+    )
+    m.api.change((NODES, "", "n2"), metadata={"annotations": {"example.com/going": "10:00"}})
+    do.job(m, "j", 2)
+    m.rest(10)
+    assert m.bound() == {}
+    m.api.change((NODES, "", "n1"), status={"conditions": []})
+    m.rest(20)
+    m.finish()
+    assert sorted(m.bound().values()) == ["n0", "n1"]
+
+
+def test_two_gangs_that_have_to_move_do_not_share_what_is_free() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 4)
+    do.job(m, "a", 2)
+    do.job(m, "b", 2)
+    m.rest(20)
+    do.node(m, "free-0", 1)
+    do.node(m, "free-1", 1)
+    for node in ("n0", "n1", "n2", "n3"):
+        taint(m, node, SPOT)
+    m.rest(60)
+    assert sorted(m.bound().values()) == ["free-0", "free-1"]
+    assert len({name[0] for name in m.bound()}) == 1
+
+
+def test_a_node_on_which_two_gangs_failed_is_the_last_choice_of_all() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 1)
+    for name in ("a", "b"):
+        do.job(m, name, 1, restart="gang")
+        m.rest(10)
+        fail(m, f"{name}-worker-0")
+        m.rest(1)
+        m.api.delete((PYTORCH_JOBS, "default", name))
+        m.rest(10)
+    state = leader(m).coordinator.state
+    assert state.health.avoiding["n0"].gangs == 2
+    (shown,) = inspecting.nodes(state)
+    assert shown["avoided"]["gangsFailed"] == 2
+    assert [n.message for n in leader(m).notices if n.resource == NODES and n.reason == "Avoided"]
+    do.node(m, "n1", 1)
+    do.job(m, "c", 1)
+    m.rest(10)
+    assert m.bound() == {"c-worker-0": "n1"}
+    do.job(m, "d", 1)
+    m.rest(10)
+    assert m.bound()["d-worker-0"] == "n0"
+    m.rest(300)
+    assert state.health.avoiding == {}
+
+
+def test_pods_leave_a_lost_node_soon_unless_they_say_when() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 2)
+    do.job(m, "j", 2)
+    job = m.api.get(PYTORCH_JOBS, "j")
+    assert job is not None
+    own = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
+    worker = deepcopy(job["spec"]["pytorchReplicaSpecs"]["Worker"])
+    worker["template"]["spec"]["tolerations"] = [own]
+    job["spec"]["pytorchReplicaSpecs"]["Worker"] = worker
+    m.rest(20)
+    pods = {pod["metadata"]["name"]: pod["spec"]["tolerations"] for pod in m.api.pods()}
+    assert {(t["key"], t["tolerationSeconds"]) for t in pods["j-master-0"]} == {
+        ("node.kubernetes.io/not-ready", 20),
+        (UNREACHABLE, 20),
+    }
+    assert [t for t in pods["j-worker-0"] if t["key"] == UNREACHABLE] == [own]
+
+
+def test_masters_keep_off_spot_nodes_where_the_job_says_so() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 1)
+    do.node(m, "spot", 1)
+    m.api.change((NODES, "", "spot"), metadata={"labels": {"karpenter.sh/capacity-type": "spot"}})
+    do.job(m, "j", 2)
+    place = (PYTORCH_JOBS, "default", "j")
+    wish = {"scheduling.muster.dev/capacity": "Master=on-demand, worker=spot"}
+    m.api.change(place, metadata={"annotations": wish})
+    m.rest(20)
+    m.finish()
+    assert m.bound() == {"j-master-0": "n0", "j-worker-0": "spot"}
