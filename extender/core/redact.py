@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
+from extender.core import scripts
 from extender.core.api import CONFIG_MAPS, GANG_PLANS, MUSTER_GROUP
 from extender.core.topology.kubelet_shares import COUNT_ANNOTATION, MILLI_ANNOTATION
 from extender.core.topology.registers import INDEX_ANNOTATION
@@ -152,7 +153,7 @@ class Redactor:
         if isinstance(kept.get("env"), list):
             kept["env"] = [self._variable(each) for each in value["env"]]
         for field in ("command", "args"):
-            if value.get(field) in _OWN_COMMANDS:
+            if _own(value.get(field)):
                 kept[field] = value[field]
         return kept
 
@@ -220,6 +221,12 @@ class Redactor:
 
     def _done(self, told: e.Done) -> e.Done:
         return told if told.object is None else replace(told, object=self.manifest(told.object))
+
+
+def _own(command: Any) -> bool:
+    """Whether it is a command that job kinds give."""
+    dials = isinstance(command, list) and len(command) > 2 and command[2] == scripts.DIAL
+    return dials or command in _OWN_COMMANDS
 
 
 def _said(status: o.ContainerStatus) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Final
 
+from extender.core import scripts
 from extender.core.api import MUSTER_GROUP
 from extender.core.errors import InvalidObject
 from extender.core.objects import Manifest
@@ -37,24 +38,6 @@ NAME: Final = "wait-for-master"
 #: Of the container that it stands before: what does not change the pod's quality of service.
 _ROOM: Final = ("cpu", "memory")
 _BOUNDS: Final = ("requests", "limits")
-#: $1 is a host, $2 a port. Python is in what trains, nc in what is small. A shell that is a
-#: container's first process dies of no signal that it has not trapped.
-_SCRIPT: Final = """\
-trap 'exit 143' TERM INT
-dial='import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()'
-for tool in python3 python bash nc none; do command -v "$tool" >/dev/null 2>&1 && break; done
-reached() {
-    case $tool in
-        python*) "$tool" -c "$dial" "$1" "$2" ;;
-        bash) bash -c ': <"/dev/tcp/$0/$1"' "$1" "$2" ;;
-        nc) nc -z -w 5 "$1" "$2" ;;
-        *) echo "no python3, python, bash or nc here to try a port with: not waiting" ;;
-    esac
-}
-echo "waiting for $1:$2"
-until reached "$1" "$2" 2>/dev/null; do sleep 1; done
-echo "done"
-"""
 
 
 def wish(job: TrainingJob, specs_key: str) -> str:
@@ -97,7 +80,7 @@ def wait(pod: Manifest, image: str, container: str, host: str, port: int) -> Non
     waiting = {
         "name": NAME,
         "image": main["image"] if own else image,
-        "command": ["/bin/sh", "-c", _SCRIPT, NAME, host, str(port)],
+        "command": ["/bin/sh", "-c", scripts.DIAL, NAME, host, str(port)],
         "resources": bounds,
         **{field: deepcopy(main[field]) for field in kept if field in main},
     }

@@ -27,6 +27,7 @@ from extender.core.topology.hypernodes import HyperNode
 from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
 from extender.jobs import KINDS
+from extender.jobs.meeting import OWN, WAIT
 from tests import builders
 
 SECRET = "hunter2"
@@ -164,13 +165,16 @@ def test_the_environment_that_a_kind_sets_is_kept(kind: Any) -> None:
     job = {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,
-        "metadata": {"name": "j", "namespace": "d", "uid": "u"},
+        "metadata": {"name": "j", "namespace": "d", "uid": "u", "annotations": {WAIT: OWN}},
         # Of a TFJob no two heads.
         "spec": {kind.facts.specs_key: {r: role for r in kind.facts.roles if r != "Chief"}},
     }
     job["spec"][kind.facts.specs_key]["Worker"] = {**role, "replicas": 2}
-    for name in (role.lower() for role in job["spec"][kind.facts.specs_key]):
-        pod = kind.pod(job, Replica(name, 0, f"j-{name}-0"))
+    counts = [
+        (role.lower(), spec["replicas"]) for role, spec in job["spec"][kind.facts.specs_key].items()
+    ]
+    for name, index in ((name, index) for name, count in counts for index in range(count)):
+        pod = kind.pod(job, Replica(name, index, f"j-{name}-{index}"))
         env = pod["spec"]["containers"][0]["env"]
         names = [each["name"] for each in env]
         assert names or (kind.facts.operator, name) == ("mpijob-controller", "worker")
