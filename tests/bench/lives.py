@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from extender.chaos import workloads
+from extender.chaos import claims, workloads
 from extender.chaos.clock import VirtualLoop
 from extender.chaos.workloads import Workload
 from extender.core import api
@@ -201,10 +201,9 @@ async def _live(cluster: Cluster, work: Workload) -> str:
 @contextlib.asynccontextmanager
 async def _made(cluster: Cluster, work: Workload) -> AsyncIterator[None]:
     if work.form == "job":
-        job = workloads.job(work)
-        for role in job["spec"]["pytorchReplicaSpecs"].values() if work.exit_code else ():
-            role["restartPolicy"] = "Never"  # or it would fail for ever
-        cluster.create(api.PYTORCH_JOBS, job)
+        if work.exit_code:
+            work.restarts = "Never"  # or it would fail for ever
+        cluster.create(work.kind.resource, workloads.job(work))
     elif work.record is not None:
         cluster.create(work.record, workloads.group(work, work.least))
     if work.form != "job":
@@ -212,7 +211,7 @@ async def _made(cluster: Cluster, work: Workload) -> AsyncIterator[None]:
             cluster.create(api.PODS, workloads.pod(work, name, ""))
     yield
     if work.form == "job":
-        cluster.delete(api.PYTORCH_JOBS, work.name)
+        cluster.delete(work.kind.resource, work.name)
     for name in _names(work):
         cluster.delete(api.PODS, name)
     # What Muster makes for a group that labels alone name is its users' to delete.
@@ -226,8 +225,7 @@ async def _made(cluster: Cluster, work: Workload) -> AsyncIterator[None]:
 def _names(work: Workload) -> list[str]:
     if work.form != "job":
         return work.pod_names()
-    workers = [f"{work.name}-worker-{index}" for index in range(work.size - 1)]
-    return [f"{work.name}-master-0", *workers]
+    return list(claims.replicas(work.kind.resource, workloads.job(work)))
 
 
 def _outcome(cluster: Cluster, work: Workload) -> str:
@@ -251,7 +249,7 @@ def _phase(cluster: Cluster, name: str) -> str:
 
 
 def _ended(cluster: Cluster, work: Workload) -> str:
-    job = cluster.find(api.PYTORCH_JOBS, work.name)
+    job = cluster.find(work.kind.resource, work.name)
     status: Manifest = (job or {}).get("status") or {}
     for condition in status.get("conditions") or ():
         if condition["type"] in ("Succeeded", "Failed") and condition["status"] == "True":
