@@ -102,7 +102,9 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         _tell_job(s, gang, refusal)
     elif done.code == 409:
         # Its own, of a create whose answer was lost: the watch will show it. Or a namesake that is
-        # not the job's: asked again after a pause, until it is gone.
+        # not the job's: asked again after a pause, until it is gone. One that was made only to be seen
+        # is no attempt, but is asked for less and less often, too.
+        gang.attempt += gang.stage == Stage.WAITING
         attempts.abort(s, gang, f"a pod {slot.name} exists already", now)
     elif gang.stage != Stage.WAITING or not node:
         attempts.fail(s, gang, refusal, now)

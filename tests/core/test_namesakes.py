@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+from extender.core import commands as c
 from extender.core.api import JAX_JOBS, PODS, PYTORCH_JOBS, VOLCANO_GROUPS
 from tests.builders import GPU
 from tests.core import machine_stories as do
-from tests.core.machine import Machine
+from tests.core.machine import RULES, Machine, written
 
 NAME = "j"
 
@@ -81,4 +84,30 @@ def test_the_second_lands_when_the_first_is_gone() -> None:
     m.rest()
     assert set(m.bound()) == {"j-worker-0", "j-worker-1"}
     assert owners(m) == {"JAXJob"}
+    m.finish()
+
+
+def test_a_pod_that_has_a_replica_s_name_is_run_into_less_and_less_often() -> None:
+    """The job waits for room, and its pods are made only to be seen: no attempt counts that."""
+    m = Machine()
+    do.nodes(m, 2)
+    do.pod(m, "j-worker-0", schedulerName="other")
+    do.job(m, NAME, 3)
+    times: list[float] = []
+    take = m.replicas[0]._take
+
+    def noted(command: c.Command) -> None:
+        if isinstance(command, c.Create) and command.resource == PODS and not command.dry_run:
+            times.extend([m.now] * (written(command) == "j-worker-0"))
+        take(command)
+
+    m.replicas[0]._take = noted  # type: ignore[method-assign]
+    m.rest(RULES.visible_after + 10 * RULES.retry_seconds_max)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == RULES.retry_seconds_max
+    m.api.remove((PODS, "default", "j-worker-0"))
+    do.node(m, "more", 1)
+    m.rest()
+    assert set(m.bound()) == {"j-master-0", "j-worker-0", "j-worker-1"}
     m.finish()
