@@ -235,4 +235,6 @@ def _want(s: State, gang: Gang, wanted: tuple[Replica, ...]) -> None:
             fresh.replica = replica
             s.enroll(gang, fresh)
         elif not known.uid:
+            # An adopted plan may have waited for it.
+            gang.dirty = gang.dirty or known.replica is None
             known.replica = replica

@@ -11,13 +11,10 @@ from extender.core import attempts, creating, telling
 from extender.core import commands as c
 from extender.core.api import GANG_PLANS
 from extender.core.events import Done
-from extender.core.gang import PLACED, Gang, Member, Stage
+from extender.core.gang import PLACED, Gang, Member, Slot, Stage
 from extender.core.reasons import Code
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
 from extender.core.state import State
-
-#: States in which a member has not been let through.
-_HELD = frozenset({Member.WANTED, Member.HELD})
 
 
 def begin(s: State, gang: Gang, now: float) -> None:
@@ -118,11 +115,22 @@ def _started(gang: Gang) -> bool:
 
 
 def let_through(s: State, gang: Gang, now: float) -> None:
-    """Release every planned member that is not on its way yet, beginning with this step."""
-    held = (slot for slot in gang.unplaced() if slot.node and slot.state in _HELD)
+    """Release every planned member that is not on its way yet, beginning with this step.
+
+    Of a replica that an adopted plan names, its job is first to say that it wants it.
+    """
+    held = (
+        slot
+        for slot in gang.unplaced()
+        if slot.node and (slot.state == Member.HELD or _wanted(slot))
+    )
     gang.to_release = [slot.name for slot in held if slot.name not in gang.later][::-1]
     if gang.to_release:
         s.look(gang, now)
+
+
+def _wanted(slot: Slot) -> bool:
+    return slot.state == Member.WANTED and slot.replica is not None
 
 
 def release(s: State, gang: Gang, now: float) -> None:

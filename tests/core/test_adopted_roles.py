@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from extender.core import events as e
-from extender.core.api import PYTORCH_JOBS, VOLCANO_GROUPS
+from extender.core.api import PODS, PYTORCH_JOBS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.identity import GroupKey
+from extender.core.jobsync import SMALL_JOB
 from extender.core.record import PLANNED, PlannedMember, PlanRecord, encode
 from extender.settings import Settings
 from tests.builders import node, pod
-from tests.core.machine import RULES
+from tests.core import machine_stories as do
+from tests.core.machine import RULES, Fault, Machine
 
 
 def test_a_replica_that_is_bound_does_not_keep_those_of_its_role_to_its_own_node() -> None:
@@ -36,3 +38,25 @@ def test_a_replica_that_is_bound_does_not_keep_those_of_its_role_to_its_own_node
     }
     assert s.cluster.reservation("default/j-worker-1") == s.cluster.row_of("n1")
     s.cluster.verify()
+
+
+def test_a_replica_that_a_plan_names_waits_until_its_job_has_been_looked_at() -> None:
+    """A large job rests between two looks; its leader lost the Lease and had it again meanwhile."""
+    m = Machine()
+    size = SMALL_JOB + 2
+    do.nodes(m, 1, gpus=size)
+    last = f"j-worker-{size - 2}"
+    m.faults.append(Fault("hold", verb="Create", kind="Pod", name=last))
+    do.job(m, "j", size)
+    m.flush()
+    m.lose()
+    m.gain(m.replicas[0])
+    assert m.leader is not None
+    assert do.of(m, "j").members[last].node == "n0"
+    assert m.leader.state.jobs[PYTORCH_JOBS, "default", "j"].rest_until > m.now
+    m.faults.clear()
+    m.flush()  # at one instant: it ends
+    assert m.api.get(PODS, last) is None
+    m.rest()
+    assert len(m.bound()) == size
+    m.finish()
