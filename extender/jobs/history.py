@@ -58,7 +58,7 @@ class History(Struct, frozen=True):
             spans = [(role, span) for role, one in written.items() for span in _spans(one.finished)]
             if sum(len(span) for _, span in spans) > _MOST:
                 raise ValueError(f"more than {_MOST} replicas")
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidObject(
                 f"metadata.annotations[{HISTORY}]", text, "what Muster wrote there; remove it"
             ) from error
@@ -113,7 +113,7 @@ def restarts_of(pod: Pod) -> int:
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         count += status.restart_count
     failed = pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp
-    return count + failed
+    return min(count + failed, COUNT_LIMIT)
 
 
 def _spans(text: str) -> list[range]:

@@ -249,7 +249,7 @@ class TrainingKind(Kind):
             record, reason = stand.record, f"{kind}Restarting"
             message = (
                 f"{kind} {name} is restarting because {record.message}; all of it starts again"
-                f" (restart {record.number}) from {times.rfc3339(record.not_before)} on."
+                f" (restart {record.number}) from {times.rfc3339(record.until)} on."
             )
             known = conditions.find(after, conditions.RESTARTING)
             if known and known.get("message") != message:

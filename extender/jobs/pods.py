@@ -93,7 +93,7 @@ def pod(
                 **({LABEL + "job-role": "master"} if leads else {}),
             },
             "annotations": {
-                **(meta.get("annotations") or {}),
+                **_given(meta.get("annotations") or {}),
                 GROUP_NAME: job.name,
                 TASK_SPEC: role.name,
                 **({RESTARTS: str(restarts)} if restarts else {}),
@@ -104,6 +104,13 @@ def pod(
         },
         "spec": spec,
     }
+
+
+def _given(annotations: Labels) -> Labels:
+    """A template's annotations without those that count restarts: a template that was copied from a
+    pod would begin with that pod's.
+    """
+    return {key: value for key, value in annotations.items() if key not in (RESTARTS, RECORD)}
 
 
 def service(job: TrainingJob, facts: KindFacts, role: Role, replica: Replica) -> Manifest:

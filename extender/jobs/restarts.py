@@ -63,7 +63,11 @@ _UNCOUNTED: Final = frozenset({"Preempted", "Drained", "NodeLeaving", SUSPENDED}
 #: Causes that say something about the node.
 _OF_NODE: Final = frozenset({"Exit", "OOMKilled", "Evicted", "NodeLost", "DeviceFault"})
 
+#: More restarts than a gang lives to see; a larger number is somebody's edit.
+MOST_RESTARTS: Final = 1_000_000
+
 _Count = Annotated[int, Meta(ge=0, le=COUNT_LIMIT)]
+_Number = Annotated[int, Meta(ge=0, le=MOST_RESTARTS)]
 _Time = Annotated[float, Meta(ge=0, le=times.LAST)]
 
 
@@ -86,7 +90,7 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
     """What a job's annotation keeps of its restarts; times are epoch seconds."""
 
     #: Of the last restart; 0: there was none.
-    number: _Count = 0
+    number: _Number = 0
     #: Those that count against backoffLimit.
     counted: _Count = 0
     #: Restarts in a row, none of which ran well.
@@ -115,6 +119,11 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
                 f"metadata.annotations[{RECORD}]", text, "what Muster wrote there; remove it"
             ) from error
 
+    @property
+    def until(self) -> float:
+        """When its pause is over. None is longer than the longest, whoever wrote it."""
+        return min(self.not_before, self.at + PAUSE_MOST)
+
     def write(self) -> str:
         """The annotation's text; equal records give equal text."""
         return msgspec.json.encode(self).decode()
@@ -133,8 +142,8 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
             failures = (*failures, Failure(cause.node, float(int(now))))[-KEPT:]
         return Restarts(
             number=max(self.number, latest) + 1,
-            counted=self.counted + cause.counts,
-            row=row,
+            counted=min(self.counted + cause.counts, COUNT_LIMIT),
+            row=min(row, COUNT_LIMIT),
             at=float(int(now)),
             not_before=float(int(now)) + pause,
             cause=cause.code,
@@ -156,7 +165,8 @@ def unit(annotations: Labels) -> str:
 
 def number_of(pod: Pod) -> int:
     """The restart that a pod was made in."""
-    return read_count(pod.metadata.annotations.get(RECORD, "")) or 0
+    told = read_count(pod.metadata.annotations.get(RECORD, "")) or 0
+    return told if told < MOST_RESTARTS else 0
 
 
 def started_at(pods: Iterable[Pod]) -> float | None:

@@ -74,7 +74,7 @@ def stand(
         cause = replace(cause, code=restarts.SUSPENDED)
     stopping = tuple(pod for _, pod in roll.stopped)
     # A record from the future was written by a clock that was wrong, and says nothing.
-    early = not fresh and record.at <= now < record.not_before
+    early = not fresh and record.at <= now < record.until
     # Nobody is there, and the job does not say so yet: what it says would be taken for a loss.
     silent = ran and not fresh
     return Stand(
@@ -83,7 +83,7 @@ def stand(
         excused=cause is not None and _earlier(cause, roll.broken),
         stopping=stopping,
         hold=bool(stopping) or early or silent,
-        wake_at=record.not_before if early else None,
+        wake_at=record.until if early else None,
         again=roll.again,
         grace=nodes.seconds if stopping and record.cause == "NodeLeaving" else None,
     )
