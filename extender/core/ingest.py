@@ -7,7 +7,7 @@ from extender.core.api import MUSTER_GROUP, NODES, PODS
 from extender.core.cluster import TERMINAL
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
-from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage
 from extender.core.identity import (
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
@@ -238,6 +238,8 @@ def _update(
     if asked != (slot.shape, slot.fault, slot.foreign_gates):
         # A refusal was about something else.
         gang.dirty = True
+        if slot.node and slot.state in UNPLACED and slot.state != Member.BINDING:
+            _asks_otherwise(s, gang, slot)
     slot.terminating = pod.metadata.deletion_timestamp is not None
     slot.deleting = slot.deleting or slot.terminating
     slot.replica = slot.replica or _replica(s, pod)
@@ -253,6 +255,22 @@ def _update(
         _fault(s, pod.metadata, slot.fault)
     else:
         s.faults.pop(slot.uid, None)
+
+
+def _asks_otherwise(s: State, gang: Gang, slot: Slot) -> None:
+    """A planned member asks for something else now: its place becomes one for that, and is looked
+    at again in the next step. One that cannot be placed at all holds none (kube-scheduler does not
+    come for it).
+    """
+    node, placeable = slot.node, slot.shape is not None and slot.fault is None
+    if placeable and not slot.foreign_gates and s.cluster.row_of(node) is not None:
+        s.assign(gang, slot, node)
+        s.touched.add(node)
+        return
+    s.unassign(gang, slot)
+    s.reject(slot, "the pod was changed and cannot be placed as it is")
+    if slot.state != Member.CREATING:
+        gang.move(slot, Member.HELD)
 
 
 def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
