@@ -19,8 +19,9 @@ from extender.core.api import HYPER_NODES, TOPOLOGIES
 from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
 from extender.core.state import Rules
+from extender.core.topology import hypernodes
 from extender.core.topology.domains import Level
-from extender.core.topology.hypernodes import MOST_TIERS, HyperNode
+from extender.core.topology.hypernodes import MOST_INSTRUCTIONS, MOST_TIERS, HyperNode
 from extender.core.topology.network import MOST_LEVELS, Topology
 from extender.settings import Settings
 from tests.builders import node
@@ -182,6 +183,43 @@ def test_tiers_and_levels_have_an_end():
         "t": f"spec.levels: '{MOST_LEVELS + 1} levels' is not allowed: at most {MOST_LEVELS} in the cluster",
     }
     assert len(shown(brain.state.cluster)) == MOST_TIERS
+
+
+def test_patterns_have_an_end_together_too():
+    """RE2 bounds each, and a name may cost as much as all of them."""
+    costly = hyper("x", 1, {"regex": "(a|b){300}c"})
+    size = hypernodes.read(costly.hyper).instructions
+    many = [{"regex": "(a|b){300}c"}] * (MOST_INSTRUCTIONS // size)
+    brain = core(
+        None,
+        e.NodeSeen(node("n1")),
+        hyper("much", 2, *many),
+        hyper("near", 1, {"regex": "(a|b){300}c"}, {"node": "n2"}),
+        hyper("small", 2, {"regex": "n1"}),
+    )
+    assert said(brain) == {
+        "much": f"spec.members: '{len(many)} patterns of {len(many) * size} instructions' is not"
+        " allowed: patterns that are with those of nearer tiers and smaller names at most 10000, of"
+        f" {MOST_INSTRUCTIONS} instructions (they are 1, of {size})"
+    }
+    assert shown(brain.state.cluster)["topology.volcano.sh/tier-2"] == ["small"]
+
+
+def test_so_many_patterns_a_hypernode_may_have(monkeypatch):
+    monkeypatch.setattr(hypernodes, "MOST_PATTERNS", 3)
+    brain = core(
+        None,
+        e.NodeSeen(node("n1")),
+        hyper("alone", 1, *[{"regex": "n"}] * 4),
+        hyper("first", 1, *[{"regex": "x"}] * 2),
+        hyper("second", 1, *[{"regex": "n"}] * 2),
+        hyper("third", 1, {"regex": "n"}),
+    )
+    told = said(brain)
+    assert told.keys() == {"alone", "second"}
+    assert told["alone"] == "spec.members: '4 patterns' is not allowed: at most 3 patterns"
+    assert told["second"].startswith("spec.members: '2 patterns of ")
+    assert shown(brain.state.cluster)["topology.volcano.sh/tier-1"] == ["third"]
 
 
 NAMES = st.sampled_from(["n1", "n2", "n3", "n4"])

@@ -24,6 +24,12 @@ NODE, HYPER_NODE = "Node", "HyperNode"
 MOST_TIERS = 32
 #: Bytes of a compiled pattern: RE2's programs grow with bounded repetition.
 _PATTERN_BYTES = 256 << 10
+#: Patterns of all HyperNodes together, and instructions of their programs: a name that is matched
+#: may cost as much as all of them, character by character. Of more, those of the nearest tiers count.
+MOST_PATTERNS = 10_000
+MOST_INSTRUCTIONS = 100_000
+#: Bytes of all of them together and what matching them takes: some 30 sets of as many instructions.
+_SET_BYTES = 64 << 20
 
 
 class ExactMatch(ApiStruct):
@@ -75,6 +81,8 @@ class Hyper(Struct, frozen=True):
     tier_name: str = ""
     nodes: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
+    #: Of the programs of its patterns.
+    instructions: int = 0
     selectors: tuple[Selector, ...] = ()
     #: (index of the member, name) of HyperNodes.
     children: tuple[tuple[int, str], ...] = ()
@@ -87,6 +95,7 @@ def read(hyper: HyperNode) -> Hyper:
         raise InvalidObject("spec.tier", spec.tier, "at least 0")
     nodes: list[str] = []
     patterns: list[str] = []
+    instructions = 0
     selectors: list[Selector] = []
     children: list[tuple[int, str]] = []
     for at, member in enumerate(spec.members):
@@ -109,21 +118,34 @@ def read(hyper: HyperNode) -> Hyper:
             (given,) = msgspec.to_builtins(by)
             raise InvalidObject(f"{field}.selector", given, "exactMatch, for a HyperNode")
         elif by.regex_match is not None:
-            _checked(by.regex_match.pattern, f"{field}.selector.regexMatch.pattern")
-            patterns.append(by.regex_match.pattern)
+            if len(patterns) == MOST_PATTERNS:
+                allowed = f"at most {MOST_PATTERNS} patterns"
+                raise InvalidObject("spec.members", f"{len(patterns) + 1} patterns", allowed)
+            pattern = by.regex_match.pattern
+            instructions += _checked(pattern, f"{field}.selector.regexMatch.pattern")
+            patterns.append(pattern)
         elif selector := canonical(by.label_match, f"{field}.selector.labelMatch"):
             selectors.append(selector)
-    name = spec.tier_name
-    return Hyper(spec.tier, name, tuple(nodes), tuple(patterns), tuple(selectors), tuple(children))
+    return Hyper(
+        tier=spec.tier,
+        tier_name=spec.tier_name,
+        nodes=tuple(nodes),
+        patterns=tuple(patterns),
+        instructions=instructions,
+        selectors=tuple(selectors),
+        children=tuple(children),
+    )
 
 
-def _checked(pattern: str, field: str) -> None:
+def _checked(pattern: str, field: str) -> int:
+    """How many instructions its program has."""
     if not pattern:
         raise InvalidObject(field, pattern, "a pattern")
     try:
-        re2.compile(pattern, _options(_PATTERN_BYTES))
+        size: int = re2.compile(pattern, _options(_PATTERN_BYTES)).programsize
     except re2.error as error:
         raise InvalidObject(field, pattern, f"a pattern of RE2 ({_words(error)})") from error
+    return size
 
 
 def _words(error: Exception) -> str:
@@ -233,7 +255,6 @@ class Fabric:
 
     def _index(self, hypers: Mapping[str, Hyper]) -> None:
         """So that a node is looked up among thousands of HyperNodes at once."""
-        texts: list[str] = []
         for name, hyper in hypers.items():
             for node in hyper.nodes:
                 self._exact.setdefault(node, []).append(name)
@@ -244,12 +265,32 @@ class Fabric:
                     continue
                 for value in by.values:
                     self._by_label.setdefault((by.key, value), []).append((name, selector))
-            texts += hyper.patterns
-            self._patterns += [name] * len(hyper.patterns)
         self._keys = tuple(sorted({key for key, _ in self._by_label}))
-        if texts:
-            # Each was compiled within its bytes, so that together they are within theirs.
-            self._set = re2.Set.SearchSet(_options(2 * _PATTERN_BYTES * (len(texts) + 1)))
+        if texts := self._affordable(hypers):
+            self._set = re2.Set.SearchSet(_options(_SET_BYTES))
             for text in texts:
                 self._set.Add(text)
             self._set.Compile()
+
+    def _affordable(self, hypers: Mapping[str, Hyper]) -> list[str]:
+        """Patterns to match names with, and in ``_patterns`` whose they are: all of a HyperNode or
+        none, as far as they are not too many together.
+        """
+        texts: list[str] = []
+        spent = 0
+        for name, hyper in sorted(hypers.items(), key=lambda item: (item[1].tier, item[0])):
+            count, size = len(hyper.patterns), hyper.instructions
+            if len(texts) + count > MOST_PATTERNS or spent + size > MOST_INSTRUCTIONS:
+                given = f"{count} patterns of {size} instructions"
+                allowed = (
+                    f"patterns that are with those of nearer tiers and smaller names at most"
+                    f" {MOST_PATTERNS}, of {MOST_INSTRUCTIONS} instructions (they are"
+                    f" {len(texts)}, of {spent})"
+                )
+                problem = str(InvalidObject("spec.members", given, allowed))
+                self.problems.setdefault(name, problem)
+                continue
+            texts += hyper.patterns
+            self._patterns += [name] * count
+            spent += size
+        return texts
