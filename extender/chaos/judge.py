@@ -273,9 +273,15 @@ class Judge:
                 )
 
     def _room(self, pod: Manifest, node: str, life: Life, record: Sent) -> None:
-        """I2: what its sender has bound and had been shown there fits the node that it had seen."""
-        seen = self.past.at(api.NODES, ("", node), record.nodes)
-        if seen is None:
+        """I2: what its sender has bound and had been shown there fits the node that it had seen, then
+        or when it has bound another there since.
+        """
+        looks = {record.nodes, *senders.looks_since(life, node, record)}
+        states = [self.past.at(api.NODES, ("", node), look) for look in sorted(looks)]
+        sizes = [
+            amounts((state.get("status") or {}).get("allocatable")) for state in states if state
+        ]
+        if not sizes:
             return
         total: dict[str, Decimal] = {}
         for key, other in self.past.all(api.PODS, self.version):
@@ -287,12 +293,12 @@ class Judge:
             if shown or uid in life.bound:
                 for name, value in requests(other).items():
                     total[name] = total.get(name, Decimal(0)) + value
-        allocatable = amounts((seen.get("status") or {}).get("allocatable"))
         for name, value in requests(pod).items():
-            if value > 0 and total[name] > allocatable.get(name, Decimal(0)):
+            most = max(size.get(name, Decimal(0)) for size in sizes)
+            if value > 0 and total[name] > most:
                 self.violated(
                     "I2",
-                    f"{total[name]} of {allocatable.get(name, 0)} {name} given on {node}, the last"
+                    f"{total[name]} of {most} {name} given on {node}, the last"
                     f" to {pod['metadata']['name']} by {life.identity}",
                 )
 

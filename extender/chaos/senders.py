@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+import orjson
 from msgspec import Struct
 
 from extender.chaos import claims
@@ -85,3 +86,11 @@ def unshown(past: Past, place: Key, uid: str, version: int) -> bool:
     """Whether a pod was created after what was shown."""
     born = past.born(api.PODS, place, uid)
     return born is not None and born[0] > version
+
+
+def looks_since(life: Life, node: str, record: Sent) -> Iterator[int]:
+    """Up to where its sender had been shown nodes when it has bound others to the same one later."""
+    for request, sent in life.sent.values():
+        later = sent.at > record.at and request.path.endswith("/binding")
+        if later and orjson.loads(request.body)["target"]["name"] == node:
+            yield sent.nodes
