@@ -15,7 +15,7 @@ from extender.core.api import GANG_PLANS
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
 from extender.core.identity import GroupKey
-from extender.core.ingest import version
+from extender.core.ingest import plain_key, version
 from extender.core.record import DONE, PLANNED, VOID, PlanRecord, decode, record_name
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
@@ -81,24 +81,27 @@ def lost(s: State) -> None:
         s.binds.pop(token, None)
         s.send(c.Answer(token, "this replica does not lead any more"))
     s.refused.clear()
-    for key in [k for k in s.cluster.reserved_keys if k.startswith("plain ")]:
+    bound = {plain_key(uid) for uid in s.plain_bound}
+    for key in [k for k in s.cluster.reserved_keys - bound if k.startswith("plain ")]:
         s.cluster.release(key)
     s.forget_commands()
 
 
 def _reset(s: State, gang: Gang, why: str) -> None:
-    """Back to what the API server itself shows of the gang."""
+    """Back to what the API server itself shows of the gang, or has answered: a member that is bound
+    keeps its place, however late the watch shows it (I2).
+    """
     for slot in list(gang.members.values()):
         s.reject(slot, why)
-        shown = slot.uid in s.cluster.pods.slots
-        if slot.state in UNPLACED or not shown:
+        # Its deletion may have been refused, as this replica did not lead any more.
+        slot.deleting = slot.terminating
+        if slot.state in UNPLACED:
             s.unassign(gang, slot)
         if slot.state in (Member.CREATING, Member.WANTED):
             # A replica that does not exist: wanted again once its job has been looked at.
             s.discharge(gang, slot, why)
-        elif slot.state in UNPLACED or (slot.state == Member.BOUND and not shown):
+        elif slot.state in UNPLACED:
             gang.move(slot, Member.HELD)
-            slot.deleting = slot.terminating
     gang.stage = Stage.WAITING
     gang.strays_at = 0.0
     gang.record_in_flight = gang.status_in_flight = False

@@ -154,8 +154,13 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
 
 
 def _stopping(gang: Gang) -> bool:
-    """Its job takes down what is left of it (to begin anew, or for good): no pods are missing."""
+    """Its job takes down what is left of it (to begin anew, or for good): no pods are missing.
+
+    Or it is rolled back, and what is bound is not gone yet: nobody is placed beside that (I4).
+    """
     members = gang.members.values()
+    if not gang.was_whole and any(m.deleting and m.state == Member.BOUND for m in members):
+        return True
     return (
         gang.job is not None
         and any(m.deleting for m in members)

@@ -145,6 +145,8 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         error = "" if done.ok else f"{done.code} {done.reason}: {done.message}"
         if not done.ok:
             s.cluster.release(key)
+        elif held.uid in s.plain:
+            s.plain_bound.add(held.uid)
         if held.token in s.tokens:
             s.send(c.Answer(held.token, error))
 

@@ -102,7 +102,7 @@ _TEXT: dict[Code, str] = {
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
     Code.NOT_COUNTED: "not counted: {failed} failed",
-    Code.STOPPING: "its job is stopping its pods",
+    Code.STOPPING: "its pods are being stopped",
     Code.GATED: (
         "{gated} of {have} pods wait for others to take off their scheduling gate ({gate});"
         " without them there are too few"

@@ -222,6 +222,8 @@ class State:
         self.tokens: dict[int, tuple[str, str]] = {}
         #: Pods of no group that wait for a node, by uid.
         self.plain: dict[str, Pod] = {}
+        #: Those of them that are bound, by the answer to their Binding, and not shown so yet.
+        self.plain_bound: set[str] = set()
         #: Those of them that /filter refused because their nodes are held for others, in order.
         self.refused: dict[str, None] = {}
         #: Cluster.given_back when they were last woken.

@@ -45,6 +45,8 @@ class Checks:
         self.closing: dict[int, tuple[str, str]] = {}
         #: Binds whose result is not known to have failed: command id → Bind.
         self.binds: dict[int, c.Bind] = {}
+        #: Those of them that are known to have taken effect.
+        self.took: set[int] = set()
         #: Uids whose Binding failed in this turn: it may be tried again without a new arrival.
         self.failed: set[str] = set()
         #: Creates of pods: the answer shows the pod as well as the watch does.
@@ -70,7 +72,8 @@ class Checks:
             case e.Done():
                 self._done(event)
             case e.LeaderLost() | e.LeaderGained():
-                self.binds.clear()
+                # That of the others nobody knows whether they took effect, but these have.
+                self.binds = {id_: self.binds[id_] for id_ in self.binds.keys() & self.took}
                 self.creating.clear()
             case _:
                 pass  # of nothing that is judged here
@@ -99,6 +102,8 @@ class Checks:
             pod = convert(done.object, o.Pod)
             self.pods.setdefault((pod.metadata.namespace, pod.metadata.name), pod)
         bind = self.binds.get(done.id)
+        if bind is not None and done.ok:
+            self.took.add(done.id)
         if bind is not None and not done.ok:
             self.failed.add(bind.uid)
             if 0 < done.code < 500 or done.reason == "NotLeader":

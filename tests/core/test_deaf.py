@@ -1,0 +1,97 @@
+"""A watch that says nothing for a while: what Muster has done itself it knows all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from extender.core import events as e
+from extender.core.api import PODS
+from tests.core import machine_stories as do
+from tests.core.machine import Fault, Machine
+from tests.core.machine_api import Place
+
+
+def deaf(m: Machine, *names: str) -> Callable[[], None]:
+    """The leader is told nothing more of these pods, until what is returned is called."""
+    told, late = m.replicas[0].saw, list[tuple[Place, e.Event]]()
+    places = {(PODS, "default", name) for name in names}
+
+    def saw(place: Place, event: e.Event) -> None:
+        if place in places:
+            late.append((place, event))
+        else:
+            told(place, event)
+
+    def hears() -> None:
+        places.clear()
+        for place, event in late:
+            told(place, event)
+
+    m.api.watchers[-1] = saw
+    return hears
+
+
+@pytest.mark.parametrize("form", ["gang", "plain"])
+def test_what_it_has_bound_keeps_its_place_when_it_loses_the_lease(form: str) -> None:
+    """I2, chaos seeds 11178 and 14062: it leads again before its watch shows the pod bound."""
+    m = Machine()
+    do.nodes(m, 1)
+    do.gang(m, "a", 1) if form == "gang" else do.pod(m, "a-0")
+    for place in list(m.replicas[0].backlog):
+        m.replicas[0].deliver(place)
+    hears = deaf(m, "a-0")
+    m.flush()
+    assert m.bound() == {"a-0": "n0"}
+    m.lose()
+    m.gain(m.replicas[0])
+    do.gang(m, "b", 1)
+    m.rest(60)
+    assert m.bound() == {"a-0": "n0"}
+    hears()
+    m.api.remove((PODS, "default", "a-0"))
+    m.rest()
+    assert m.bound() == {"b-0": "n0"}
+    m.finish()
+
+
+def test_nobody_is_placed_beside_what_is_being_rolled_back() -> None:
+    """I4, chaos seed 11672: it counted as bound until its watch showed it gone."""
+    m = Machine()
+    do.nodes(m, 3)
+    fault = Fault("403", verb="Bind", name="g-2")
+    m.faults.append(fault)
+    do.gang(m, "g", 3, delete=True)
+    m.flush()
+    assert set(m.bound()) == {"g-0", "g-1"}
+    hears = deaf(m, "g-0", "g-1")
+    m.advance(m.rules.plan_deadline)
+    m.flush()
+    assert m.bound() == {}
+    m.faults.clear()
+    m.rest(120)
+    assert m.bound() == {}
+    assert do.reason(m, "g") == "PodsBeingStopped"
+    hears()
+    for name in ("g-0", "g-1"):
+        do.pod(m, name, "g")
+    m.rest()
+    assert set(m.bound()) == {"g-0", "g-1", "g-2"}
+    m.finish()
+
+
+def test_what_could_not_be_deleted_is_deleted_when_it_leads_again() -> None:
+    """The Lease was lost between the decision to roll back and its carrying out."""
+    m = Machine()
+    do.nodes(m, 3)
+    m.faults += [Fault("403", verb="Bind", name="g-2"), Fault("hold", verb="Delete")]
+    do.gang(m, "g", 3, delete=True)
+    m.flush()
+    m.advance(m.rules.plan_deadline)
+    m.flush()
+    m.lose()
+    del m.faults[1]
+    m.gain(m.replicas[0])
+    m.rest(120)
+    assert m.bound() == {}
