@@ -93,24 +93,29 @@ def drop_jobless(s: State, gang: Gang) -> None:
 
 def service_seen(s: State, event: e.ServiceSeen) -> None:
     """A service was added or changed."""
+    place = (event.metadata.namespace, event.metadata.name)
     for owner in event.metadata.owner_references:
         job = s.jobs_by_uid.get(owner.uid)
-        if job is None and s.runs(owner):
-            place = (event.metadata.namespace, event.metadata.name)
+        if job is None and not s.runs(owner):
+            continue
+        s.service_owners.setdefault(place, set()).add(owner.uid)
+        if job is None:
             s.orphan_services.setdefault(owner.uid, set()).add(place)
-        elif job is not None and event.metadata.name not in job.services:
+        elif event.metadata.name not in job.services:
             job.services.add(event.metadata.name)
             job.dirty = True
 
 
 def service_gone(s: State, event: e.ServiceGone) -> None:
     """A service was deleted."""
-    for owner, places in list(s.orphan_services.items()):
-        places.discard((event.namespace, event.name))
+    place = (event.namespace, event.name)
+    for owner in sorted(s.service_owners.pop(place, ())):
+        places = s.orphan_services.get(owner, set())
+        places.discard(place)
         if not places:
-            del s.orphan_services[owner]
-    for job in s.jobs.values():
-        if job.namespace == event.namespace and event.name in job.services:
+            s.orphan_services.pop(owner, None)
+        job = s.jobs_by_uid.get(owner)
+        if job is not None and event.name in job.services:
             job.services.discard(event.name)
             job.dirty = True
             children.suspect(job, SERVICES, event.name)

@@ -203,6 +203,8 @@ class State:
         self.orphans: dict[str, dict[str, Pod]] = {}
         self.orphan_owner: dict[str, str] = {}
         self.orphan_services: dict[str, set[tuple[str, str]]] = {}
+        #: (namespace, service) → uids of the jobs that own it, shown or not.
+        self.service_owners: dict[tuple[str, str], set[str]] = {}
         self.records: dict[tuple[str, str], PlanRecord] = {}
         #: resourceVersion of every GangPlan, be it a plan of Muster's or not.
         self.plan_versions: dict[tuple[str, str], str] = {}
