@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,10 @@ from extender.jobs.model import TrainingJob
 from extender.jobs.restarts import Cause, Restarts, number_of, started
 from extender.jobs.rollcall import RollCall
 
+#: Seconds in which a kubelet may yet say that a member was killed, whose peers were quicker to say
+#: that they have ended for it: it looks at its containers each second, and writes what it finds.
+SETTLE: Final = 5.0
+
 
 class Stand(Struct, frozen=True):
     """What the pods of a job mean to its gang. With restarts of single pods, nothing."""
@@ -23,13 +28,13 @@ class Stand(Struct, frozen=True):
     record: Restarts = Restarts()
     #: Why the gang has to be stopped now.
     cause: Cause | None = None
-    #: Failures for good are but a consequence of that.
+    #: Failures for good are but a consequence of that, or may be.
     excused: bool = False
     #: Pods that are stopped, those being deleted among them.
     stopping: tuple[Pod, ...] = ()
     #: Nobody is wanted yet: pods are still being stopped, or the pause is not over.
     hold: bool = False
-    #: When the pause is over.
+    #: When the pause is over, or when it is told what failures are.
     wake_at: float | None = None
     #: Failed members that are made again by themselves.
     again: tuple[tuple[Replica, Pod], ...] = ()
@@ -57,7 +62,7 @@ def stand(
     fresh = [(r, p) for r, p in roll.present if number_of(p) >= record.number]
     members = [(r, p) for r, p in (*fresh, *roll.past) if r.role not in aside]
     ran = _ran_whole(job, parsed)
-    cause = None
+    cause, told_at = None, None
     if _has_started(parsed, roll, [*fresh, *roll.past]):
         failed = [
             pod
@@ -67,6 +72,7 @@ def stand(
             and pod not in roll.broken
         ]
         cause = restarts.cause_of(members, roll.before, failed, nodes.lost, nodes.leaving)
+        told_at = None if cause else _told_at(parsed, roll, members, now)
     unseen = [r for r in roll.missing if r.role not in aside]
     if cause is None and ran and fresh and unseen:
         cause = restarts.gone(unseen[0])
@@ -80,10 +86,10 @@ def stand(
     return Stand(
         record=record,
         cause=cause,
-        excused=cause is not None and _earlier(cause, roll.broken),
+        excused=_earlier(cause, roll.broken) if cause else told_at is not None,
         stopping=stopping,
         hold=bool(stopping) or early or silent,
-        wake_at=record.until if early else None,
+        wake_at=record.until if early else told_at,
         again=roll.again,
         grace=nodes.seconds if stopping and record.cause == "NodeLeaving" else None,
     )
@@ -139,10 +145,37 @@ def _earlier(cause: Cause, broken: Sequence[Pod]) -> bool:
 
     In the same second, too, which is all that a status tells: a peer's connection breaks at once.
     """
-    ends = [
+    at, ends = cause.at, _ends(broken)
+    return at is not None and all(end is not None and end >= at for end in ends)
+
+
+def _told_at(
+    parsed: TrainingJob, roll: RollCall, members: Sequence[tuple[Replica, Pod]], now: float
+) -> float | None:
+    """When it is known whether failures for good come from the end of another member, of which
+    nothing is known: not before its kubelet has had the time to tell it. None: it is known now.
+
+    Under ExitCode alone: with Never, that end would be for good as well.
+    """
+    broken = {pod.metadata.uid for pod in roll.broken}
+    policies = {
+        role.restart_policy
+        for replica, pod in members
+        if pod.metadata.uid in broken and (role := parsed.role(replica.role))
+    }
+    left = any(pod.status.phase not in ("Succeeded", "Failed") for _, pod in members)
+    told = [end for end in _ends(roll.broken) if end is not None]
+    if policies != {"ExitCode"} or not left or not told or roll.missing:
+        return None
+    # What is far in the future was written by a clock that is wrong.
+    return min(told) + SETTLE if abs(now - min(told)) < SETTLE else None
+
+
+def _ends(pods: Sequence[Pod]) -> list[float | None]:
+    """When their containers ended (epoch seconds); None where that cannot be read."""
+    return [
         times.parse(status.state.terminated.finished_at)
-        for pod in broken
+        for pod in pods
         for status in pod.status.container_statuses
         if status.state.terminated
     ]
-    return cause.at is not None and all(end is not None and end >= cause.at for end in ends)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from contextlib import suppress
 from typing import Any
 
@@ -65,6 +65,7 @@ class Kubelet:
         concurrency: int = 32,
         start_seconds: float = 0.0,
         stop_seconds: float = 0.0,
+        dead: Set[str] = frozenset(),
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -73,7 +74,8 @@ class Kubelet:
         ``admission`` fails pods that do not fit their node (OutOfcpu, OutOfnvidia.com/gpu).
 
         ``start_seconds`` pass before Running, ``stop_seconds`` (at most the pod's grace) between
-        a deletion and its completion. ``concurrency`` limits writes under way.
+        a deletion and its completion. ``concurrency`` limits writes under way. Of nodes in ``dead``,
+        which may change, it does not look at pods any more.
         """
         self._client = client
         self._policy = policy
@@ -84,6 +86,7 @@ class Kubelet:
         self._room = asyncio.Semaphore(concurrency)
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
+        self._dead = dead
         self._now = now
         self._sleep = sleep
         #: By uid, what runs the pod's next steps; a pod has at most one.
@@ -133,6 +136,8 @@ class Kubelet:
         uid, phase = pod["metadata"]["uid"], pod.get("status", {}).get("phase")
         if gone or not pod["spec"].get("nodeName"):
             self._forget(uid)
+        elif pod["spec"]["nodeName"] in self._dead:
+            return
         elif "deletionTimestamp" in pod["metadata"]:
             if uid not in self._dying:
                 self._dying.add(uid)

@@ -81,7 +81,7 @@ async def world(plane: RealPlane) -> AsyncIterator[World]:
     """A namespace of its own on an empty cluster, and a kubelet for all nodes."""
     async with (
         inhabited(plane, f"test-{next(_numbers)}") as seen,
-        Kubelet(seen.client, policy=seen.outcome),
+        Kubelet(seen.client, policy=seen.outcome, dead=seen.dead),
     ):
         yield seen
 

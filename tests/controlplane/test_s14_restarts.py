@@ -7,6 +7,7 @@ from collections import defaultdict
 import msgspec
 
 from extender.core import api
+from extender.core.health import OUT_OF_SERVICE
 from extender.core.objects import Manifest
 from extender.jobs.restarts import RECORD, Restarts
 from extender.runtime import Service
@@ -31,8 +32,10 @@ def runs(body: Manifest) -> bool:
 
 
 async def started(world: World) -> dict[str, str]:
-    """A job of four, whole on five nodes of one GPU; its pods' nodes."""
-    await world.nodes("n1", "n2", "n3", "n4", "n5")
+    """A job of four, whole on nodes of one GPU, of which there are enough for all of it to go elsewhere;
+    its pods' nodes.
+    """
+    await world.nodes(*(f"n{i}" for i in range(8)))
     body = job("ddp", 3)
     for role in body["spec"]["pytorchReplicaSpecs"].values():
         # They run until they are deleted.
@@ -63,7 +66,8 @@ async def again(world: World, left: str) -> Restarts:
     lives = defaultdict(set)
     for each in world.seen:
         lives[each.name].add(each.uid)
-    assert {name: len(uids) for name, uids in lives.items()} == dict.fromkeys(MEMBERS, 2)
+    # On a slow machine kube-scheduler may take a second attempt for one of them.
+    assert {name: len(uids) >= 2 for name, uids in lives.items()} == dict.fromkeys(MEMBERS, True)
     return record(done)
 
 
@@ -96,6 +100,20 @@ async def test_a_termination_notice_moves_the_whole_gang(world: World, muster: S
     await world.client.patch(api.NODES, None, leaving, taints)
     found = await again(world, leaving)
     assert (found.number, found.counted, found.cause) == (1, 0, "NodeLeaving")
+    check_service(muster)
+
+
+async def test_a_pod_that_hangs_on_a_dead_node_is_removed(world: World, muster: Service) -> None:
+    dead = (await started(world))["ddp-worker-1"]
+    world.dead.add(dead)
+    await world.client.delete(api.PODS, world.namespace, "ddp-worker-1")
+    # Its peers are stopped, and it alone is left, as nobody ends it.
+    await world.until(lambda: [*world.bound()] == ["ddp-worker-1"], "the gang to be stopped")
+    assert world.pods[world.namespace, "ddp-worker-1"]["metadata"]["deletionGracePeriodSeconds"]
+    taints = {"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}}
+    await world.client.patch(api.NODES, None, dead, taints)
+    found = await again(world, dead)
+    assert (found.number, found.cause) == (1, "Deleted")
     check_service(muster)
 
 

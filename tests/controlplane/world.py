@@ -49,6 +49,8 @@ class World:
     pods: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     #: How long pods run that do not say so themselves; None: until they are deleted.
     run_seconds: float | None = None
+    #: Nodes without a kubelet.
+    dead: set[str] = field(default_factory=set)
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def outcome(self, pod: Manifest) -> Outcome | None:

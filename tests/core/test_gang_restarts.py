@@ -6,11 +6,13 @@ from copy import deepcopy
 from typing import Any
 
 import msgspec
+import pytest
 
 from extender.core import commands as c
 from extender.core import inspecting
 from extender.core.api import NODES, PODS, PYTORCH_JOBS
 from extender.core.health import NOT_READY, OUT_OF_SERVICE, UNREACHABLE, Avoid, Notices
+from extender.core.times import rfc3339
 from extender.jobs.restarts import RECORD
 from tests.core import machine_stories as do
 from tests.core.machine import RULES, Fault, Machine, Replica
@@ -52,8 +54,16 @@ def uids(m: Machine) -> set[str]:
     return {pod["metadata"]["uid"] for pod in m.api.pods()}
 
 
-def fail(m: Machine, pod: str) -> None:
-    box = {"name": "pytorch", "state": {"terminated": {"exitCode": 137}}}
+def conditions(m: Machine) -> set[str]:
+    """Those of the job j that hold."""
+    job = m.api.get(PYTORCH_JOBS, "j")
+    assert job is not None
+    return {each["type"] for each in job["status"]["conditions"] if each["status"] == "True"}
+
+
+def fail(m: Machine, pod: str, code: int = 137, at: float | None = None) -> None:
+    end = {"exitCode": code, **({} if at is None else {"finishedAt": rfc3339(at)})}
+    box = {"name": "pytorch", "state": {"terminated": end}}
     m.api.change((PODS, "default", pod), status={"phase": "Failed", "containerStatuses": [box]})
 
 
@@ -108,6 +118,29 @@ def test_a_gang_that_starts_again_waits_whole_for_room() -> None:
     m.finish()
     assert len(m.bound()) == 4
     assert record(m)["number"] == 1
+
+
+@pytest.mark.parametrize(("later", "ends"), [(True, "Running"), (False, "Failed")])
+def test_an_exit_for_good_is_judged_when_the_others_have_had_time_to_tell(
+    later: bool, ends: str
+) -> None:
+    """Under ExitCode a peer that lost a member is the quicker one to be told."""
+    m = whole(5)
+    place = (PYTORCH_JOBS, "default", "j")
+    roles = {role: {"restartPolicy": "ExitCode"} for role in ("Master", "Worker")}
+    m.api.change(place, spec={"pytorchReplicaSpecs": roles})
+    m.rest(5)
+    killed_at = m.now
+    m.advance(2)
+    fail(m, "j-worker-0", 1, m.now)
+    m.rest(2)
+    assert conditions(m) >= {"Running"}
+    assert record(m) == {}
+    if later:
+        fail(m, "j-worker-1", 137, killed_at)
+    m.rest(20)
+    assert conditions(m) & {"Running", "Failed"} == {ends}
+    assert record(m).get("number", 0) == int(later)
 
 
 def test_a_large_gang_is_stopped_and_made_again_without_a_rest() -> None:
