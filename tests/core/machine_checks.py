@@ -73,7 +73,7 @@ class Checks:
                 self._done(event)
             case e.LeaderLost() | e.LeaderGained():
                 # That of the others nobody knows whether they took effect, but these have.
-                self.binds = {id_: self.binds[id_] for id_ in self.binds.keys() & self.took}
+                self.binds = {id_: self.binds[id_] for id_ in sorted(self.binds.keys() & self.took)}
                 self.creating.clear()
             case _:
                 pass  # of nothing that is judged here
@@ -199,7 +199,10 @@ class Checks:
             for slot in gang.members.values():
                 assert s.slots[gang.key.namespace, slot.name] == (gang, slot)
                 assert slot.uid == "" or slot.uid in s.uids, f"{slot.name}: uid not indexed"
-                if slot.node and slot.state in UNPLACED:
+                if slot.state == Member.BOUND and slot.uid not in s.cluster.pods.slots:
+                    # By an answer, be it to what called its Binding off; its watch is to show it.
+                    planned[reservation_key(gang, slot)] = slot.node
+                elif slot.node and slot.state in UNPLACED:
                     planned[reservation_key(gang, slot)] = slot.node
                     exists = s.cluster.row_of(slot.node) is not None
                     held = s.cluster.reservation(reservation_key(gang, slot))
@@ -213,6 +216,8 @@ class Checks:
         s = self.replica.state
         coming = {f"{b.namespace}/{b.name}": b.node for b in self.binds.values()}
         coming |= {f"plain {b.uid}": b.node for b in self.binds.values()}
+        ever = self.replica.machine.ever_bound()
+        coming |= {f"plain {uid}": node for uid, node in ever if uid in s.plain_bound}
         for key in s.cluster.reserved_keys:
             row = s.cluster.reservation(key)
             assert row is not None
