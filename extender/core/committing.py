@@ -229,7 +229,7 @@ def settle(s: State, gang: Gang, now: float) -> None:
     telling.end_strays(s, gang, now)
     if gang.satisfied() and (gang.stage != Stage.WAITING or not gang.was_whole):
         # Also one that a former leader completed, and did not live to write down.
-        releasing.finish(s, gang)
+        releasing.finish(s, gang, now)
     _step_back(gang)
     lost = gang.count(Member.WANTED) and not gang.to_release
     if lost and any(m.node for m in gang.members.values()):

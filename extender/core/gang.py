@@ -158,6 +158,8 @@ class Gang:
 
     stage: Stage = Stage.WAITING
     attempt: int = 0
+    #: When the attempt began (seconds).
+    began_at: float = 0.0
     #: When the attempt last made progress (release carried out, arrival); seconds.
     progress_at: float = 0.0
     not_before: float = 0.0

@@ -164,7 +164,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     autoscaling.keep(s, job, step.autoscaler)
     complete = children.keep(s, job, step.children)
     if step.group is not None:
-        jobwrites.group(s, job, key, step.group)
+        jobwrites.group(s, job, key, step.group, now)
         gang = s.gang(key)
         gang.job = _key(job)
         gang.failures = step.failures
@@ -222,7 +222,7 @@ def _writes(s: State, job: Job, step: JobStep, now: float) -> None:
         jobwrites.delete(s, job, PODS, name, uid, stuck.grace_of(job.pods.get(name), step.grace))
     for name in step.delete_services:
         jobwrites.delete(s, job, SERVICES, name, "")
-    if step.status is not None:
+    if step.status is not None and not jobwrites.first_waits(s, job, step, now):
         jobwrites.status(s, job, step.status)
 
 

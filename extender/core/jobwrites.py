@@ -16,6 +16,7 @@ from extender.core.gang import Gang, Stage
 from extender.core.identity import GroupKey
 from extender.core.ingest import version
 from extender.core.objects import Manifest
+from extender.core.reporting import LANDING_SECONDS, REPORT_DELAY
 from extender.core.state import Job, State
 
 #: Services that one step asks for (20 µs each).
@@ -34,13 +35,14 @@ def show(job: Job, raw: Manifest) -> None:
         job.raw = raw
 
 
-def group(s: State, job: Job, key: GroupKey, body: Manifest) -> None:
+def group(s: State, job: Job, key: GroupKey, body: Manifest, now: float) -> None:
     """Make the job's PodGroup, or bring its minimum up to date."""
     gang = s.gang(key)
-    if not gang.uid:
-        _write_group(s, job, lambda id_: c.Create(id_, *_place(key), body))
-    else:
+    if gang.uid:
+        job.group_again_at = 0.0
         _keep_minimum(s, job, gang, body)
+    elif now >= job.group_again_at:
+        _write_group(s, job, lambda id_: c.Create(id_, *_place(key), body))
 
 
 def keep_minimum(s: State, gang: Gang) -> None:
@@ -71,7 +73,11 @@ def _write_group(s: State, job: Job, write: Callable[[int], c.Create | c.Patch])
 
     def then(done: Done, now: float) -> None:
         job.in_flight.discard(flight)
-        if not done.ok and done.code != 409:
+        if done.ok:
+            # One that was made is shown by the watch: until then it is not made once more.
+            job.group_again_at = now + REFUSED_SECONDS
+            s.look_at_job(job, job.group_again_at)
+        elif done.code != 409:
             name = f"{job.namespace}/{job.name}"
             message = f"PodGroup {name} could not be written: {done.code} {done.message}"
             s.notice(job.resource, job.namespace, job.name, job.uid, "Warning", "PodGroup", message)
@@ -214,6 +220,24 @@ def annotate(s: State, job: Job, annotations: dict[str, str]) -> None:
     body = {"metadata": {**meta, "annotations": annotations}}
     id_ = s.next_id(then)
     s.send(c.Patch(id_, c.Lane.JOB, job.resource, job.namespace, job.name, body))
+
+
+def first_waits(s: State, job: Job, step: JobStep, now: float) -> bool:
+    """Whether the job's first status waits, as it changes with the first of its pods that is bound:
+    for a moment, and as long as its gang lands.
+    """
+    shown = job.raw.get("status")
+    if step.group is None or (isinstance(shown, dict) and shown.get("conditions")):
+        return False
+    if job.ready_at is None:
+        job.ready_at = now
+    gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
+    lands = gang is not None and gang.stage != Stage.WAITING
+    until = job.ready_at + (LANDING_SECONDS if lands else REPORT_DELAY)
+    if now >= until:
+        return False
+    s.look_at_job(job, until)
+    return True
 
 
 def status(s: State, job: Job, status: Manifest) -> None:

@@ -14,6 +14,7 @@ from extender.core.events import Done
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
 from extender.core.reasons import Code
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
+from extender.core.reporting import REPORT_DELAY
 from extender.core.state import State
 
 
@@ -32,6 +33,7 @@ def begin(s: State, gang: Gang, now: float) -> None:
         return
     if gang.stage == Stage.WAITING:
         gang.attempt += 1
+        gang.began_at = now
         gang.arrived_at = None
     write(s, gang, PLANNED)
 
@@ -151,12 +153,15 @@ def release(s: State, gang: Gang, now: float) -> None:
         s.look(gang, now)
 
 
-def finish(s: State, gang: Gang) -> None:
+def finish(s: State, gang: Gang, now: float) -> None:
     """The gang is whole: its record says so, and a restart adopts nothing."""
     gang.stage = Stage.WAITING
     gang.partial_since = None
     gang.partial = False
     gang.was_whole = True
+    if (job := s.jobs.get(gang.job) if gang.job else None) is not None and job.ready_at is not None:
+        # Its first status has waited for this; the watch shows the last of its pods in a moment.
+        s.look_at_job(job, now + REPORT_DELAY)
     if gang.refusal is not None and gang.refusal.code == Code.BACK_OFF:
         # Bound all the same: by a Binding whose answer was lost, by another leader, by hand.
         gang.refusal = None

@@ -26,6 +26,9 @@ REPORT_SECONDS = 1.0
 #: A status is written this long after it changed, so that a gang which passes several phases in
 #: a moment, as most do, is written once.
 REPORT_DELAY = 0.3
+#: A gang on its way passes several phases, and is looked at again when it has landed: until then its
+#: status waits, for so long (seconds). A status costs the API server as much as two pods.
+LANDING_SECONDS = 15.0
 #: A status that could not be written is written again after this (seconds).
 REPORT_AGAIN_SECONDS = 10.0
 
@@ -61,6 +64,10 @@ def report(s: State, gang: Gang, now: float) -> None:
     due = gang.report_again_at is not None
     if not gang.members and gang.job is None and gang.reported_at < 0 and not due:
         # Others' pods alone: their scheduler's record. One that was emptied says so.
+        return
+    landed_by = gang.began_at + LANDING_SECONDS
+    if gang.stage != Stage.WAITING and now < landed_by:
+        s.look(gang, landed_by)
         return
     if gang.report_again_at is not None:
         if now < gang.report_again_at:

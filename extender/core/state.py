@@ -120,6 +120,10 @@ class Job:
     #: controller's, whose conditions it shows.
     advised: int | None = -1
     advice: tuple[Advice, ...] | None = ()
+    #: Its PodGroup, which is not shown, is not made before this time: it was made a moment ago.
+    group_again_at: float = 0.0
+    #: When its first status was ready to be written (seconds); None while none was.
+    ready_at: float | None = None
     wake_at: float | None = None
     #: Not looked at again before this time: a pass costs as much as the job is large.
     rest_until: float = 0.0

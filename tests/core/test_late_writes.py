@@ -29,7 +29,9 @@ def test_a_status_that_is_late_does_not_put_back_what_a_later_one_has_changed() 
 
     m.replicas[0]._take = kept  # type: ignore[method-assign]
     do.job(m, "j", 1)
-    m.flush()
+    m.rest(1.0)
+    m.api.change(WORKER, status={"phase": "Succeeded"})
+    m.rest(1.0)
     first = patches[0]
     assert len(patches) > 1
     code, _ = m.api.carry_out(first)

@@ -72,7 +72,7 @@ def test_a_hint_is_not_taken_for_the_list_of_all_nodes() -> None:
 def test_a_job_s_older_state_does_not_replace_a_newer_one() -> None:
     m = Machine()
     do.job(m, "j", 2)
-    m.flush()
+    m.rest(1.0)
     replica = leader(m)
     (job,) = replica.state.jobs.values()
     newest = m.api.get(PYTORCH_JOBS, "j")
