@@ -76,6 +76,8 @@ class Loop:
         self._verified_at = 0.0
         self._counted: dict[str, int] = {}
         self._placements = Placements(metrics)
+        metrics.queue_length.set_function(lambda: len(self._queue))
+        metrics.evidence.set_function(lambda: len(coordinator.state.evidence))
 
     def connect(
         self,
@@ -206,8 +208,6 @@ class Loop:
     def _observe(self, now: float) -> None:
         state = self.coordinator.state
         self._placements.look(state, now)
-        self._metrics.queue_length.set(len(self._queue))
-        self._metrics.evidence.set(len(state.evidence))
         for told, histogram in (
             (state.barriers, self._metrics.barrier_seconds),
             (state.holds, self._metrics.hold_seconds),

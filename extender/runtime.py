@@ -156,7 +156,12 @@ async def running(
         complaints = Complaints(lambda: client.server)
         elector = _elector(settings, client, loop, metrics, rng, complaints)
         events = event_writer(
-            client, elector.may_write, metrics, instance=_identity(), clock=time.monotonic
+            client,
+            elector.may_write,
+            metrics,
+            instance=_identity(),
+            clock=time.monotonic,
+            busy=lambda: executor.busy,
         )
         executor = Executor(
             client,

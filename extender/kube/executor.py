@@ -131,6 +131,9 @@ class Executor:
         self._abandoned = False
         self._idle = asyncio.Event()
         self._idle.set()
+        # Read as they are scraped: to keep them costs more than the lanes.
+        metrics.commands_waiting.set_function(self._waiting)
+        metrics.commands_running.set_function(lambda: len(self._running))
 
     def submit(self, command: Write | Notice) -> None:
         """Take a command; never blocks. After :meth:`drain` it is refused as not sent."""
@@ -156,7 +159,6 @@ class Executor:
             if chain is not None:
                 chain.append(job)
                 self._behind += 1
-                self._count()
                 return
             self._chains[job.key] = deque()
         self._enqueue(job)
@@ -164,8 +166,15 @@ class Executor:
     @property
     def unfinished(self) -> int:
         """Commands that were taken and are not answered."""
-        ready = len(self._ready) + len(self._ready_services)
-        return ready + self._behind + len(self._running) + len(self._resting)
+        return self._waiting() + len(self._running) + len(self._resting)
+
+    def _waiting(self) -> int:
+        return len(self._ready) + len(self._ready_services) + self._behind
+
+    @property
+    def busy(self) -> bool:
+        """Whether more is to be written than Events should stand beside."""
+        return self.unfinished > _FEW
 
     async def drain(self, timeout: float) -> bool:  # noqa: ASYNC109 (seconds to finish what runs)
         """Take nothing more and finish what was taken; whether that was done in time.
@@ -198,7 +207,6 @@ class Executor:
             task = asyncio.get_running_loop().create_task(self._try(job))
             self._running[task] = job
             task.add_done_callback(self._ended)
-        self._count()
 
     def _next(self) -> _Job | None:
         """The next to start, if a slot is free for it: the last quarter of them is for binds.
@@ -346,13 +354,9 @@ class Executor:
             self._finish(ready.pop(), _STOPPED)
         self._idle.set()
 
-    def _count(self) -> None:
-        self._metrics.commands_waiting.set(
-            len(self._ready) + len(self._ready_services) + self._behind
-        )
-        self._metrics.commands_running.set(len(self._running))
 
-
+#: Commands under way beside which an Event is written as soon as it is there.
+_FEW = 8
 _NOT_LEADER = Reply(0, reason="NotLeader", message="this replica does not hold the Lease")
 _STOPPED = Reply(0, reason="Stopped", message="Muster is stopping")
 _CHANGED = Reply(0, reason="Changed", message="not sent: what it follows from has changed")
@@ -376,8 +380,11 @@ def event_writer(
     instance: str,
     clock: Callable[[], float],
     wall: Callable[[], float] = time.time,
+    busy: Callable[[], bool] = lambda: False,
 ) -> EventWriter:
-    """An :class:`EventWriter` that writes through ``client`` while this replica leads."""
+    """An :class:`EventWriter` that writes through ``client`` while this replica leads, slowly while
+    it is ``busy``.
+    """
 
     async def post(namespace: str, body: Manifest) -> Answer:
         if not may_write():
@@ -393,4 +400,4 @@ def event_writer(
         reply = await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)
         return Answer(reply.code, reply.retry_after)
 
-    return EventWriter(post, patch, metrics, instance=instance, clock=clock, wall=wall)
+    return EventWriter(post, patch, metrics, instance=instance, clock=clock, wall=wall, busy=busy)

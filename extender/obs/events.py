@@ -48,6 +48,9 @@ BUSY, BUSY_SECONDS = 429, 1.0
 #: it is tried this often, with pauses that grow up to so many seconds (client-go: 12 times, 10 s).
 FAULTS, TRIES, MOST_SECONDS = frozenset({0, 500, 502, 503, 504}), 12, 10.0
 
+#: Seconds between two Events while what is more urgent is being written.
+BESIDE_SECONDS = 0.1
+
 _Key = tuple[str, str, str, str, str]
 
 
@@ -84,8 +87,9 @@ class EventWriter:
         refill: float = 1 / 60,
         remembered: int = 4096,
         wall: Callable[[], float] = time.time,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``wall`` gives seconds since the epoch; ``instance`` is reportingInstance; each object may be written ``burst`` times, and
+        """``busy``: whether much that is more urgent is being written. ``wall`` gives seconds since the epoch; ``instance`` is reportingInstance; each object may be written ``burst`` times, and
         ``refill`` times per second from then on; ``remembered`` bounds series and objects.
         """
         self._post = post
@@ -97,6 +101,7 @@ class EventWriter:
         self._refill = refill
         self._remembered = remembered
         self._wall = wall
+        self._busy = busy
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         #: Series with something unwritten, in the order in which they got it.
@@ -136,6 +141,8 @@ class EventWriter:
                     pause = min(BUSY_SECONDS * 2.0 ** max(0, series.faults - 1), MOST_SECONDS)
                     await asyncio.sleep(max(answer.retry_after or 0.0, pause))
                     self._put_back(key)
+                elif self._busy():
+                    await asyncio.sleep(BESIDE_SECONDS)
             self._wake.clear()
             await self._wake.wait()
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.api import NODES, PODS
 from extender.core.commands import Notice
-from extender.obs.events import FAULTS, TRIES, UNSENT, Answer, EventWriter
+from extender.obs.events import BESIDE_SECONDS, FAULTS, TRIES, UNSENT, Answer, EventWriter
 from extender.obs.metrics import Metrics
 
 
@@ -15,6 +15,7 @@ class Api:
         self.calls = []
         self.codes = []
         self.now = 0.0
+        self.busy = False
         self.metrics = Metrics()
         self.writer = EventWriter(
             self.post,
@@ -25,6 +26,7 @@ class Api:
             burst=3,
             refill=0.5,
             remembered=4,
+            busy=lambda: self.busy,
         )
 
     async def post(self, namespace, body):
@@ -131,6 +133,21 @@ async def test_a_busy_server_is_left_alone_and_nothing_is_lost(api, looptime):
     await asyncio.gather(task, return_exceptions=True)
     assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a", "a", "b", "b"]
     assert (api.count("created"), api.count("failed")) == (2, None)
+
+
+@pytest.mark.looptime(start=0)
+async def test_events_stand_back_while_what_is_more_urgent_is_written(api, looptime):
+    api.busy = True
+    task = asyncio.get_running_loop().create_task(api.writer.run())
+    for name in "abcd":
+        api.writer.put(notice(uid=name, name=name))
+    await asyncio.sleep(1.5 * BESIDE_SECONDS)
+    assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a", "b"]
+    api.busy = False
+    await asyncio.sleep(BESIDE_SECONDS)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [body["involvedObject"]["name"] for *_, body in api.calls] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.looptime(start=0)
