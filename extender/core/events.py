@@ -282,7 +282,7 @@ class Done(Event):
 
     ``code`` is the API server's HTTP status of the last try; 0 when there was no answer within
     the executor's patience (the effect is then unknown). ``object`` is the object that was
-    returned, if any.
+    returned, if any; of a pod that was made its uid and resourceVersion.
     """
 
     id: int

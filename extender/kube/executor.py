@@ -18,8 +18,8 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from extender.core.api import EVENTS, PODS, SECRETS
-from extender.core.commands import OWNED, Bind, Create, Lane, Notice, Patch
+from extender.core.api import EVENTS, PODS
+from extender.core.commands import OWNED, Bind, Create, Lane, Notice
 from extender.core.errors import ApiError
 from extender.core.events import Done
 from extender.core.objects import Manifest
@@ -41,6 +41,7 @@ from extender.kube.requests import (
     order_key,
     owned_alike,
     request_of,
+    told_of,
     wanted_right,
 )
 from extender.obs.events import UNSENT, Answer, EventWriter
@@ -332,11 +333,7 @@ class Executor:
         self._metrics.commands.labels(kind, _result(reply)).inc()
         if job.started is not None:
             self._metrics.command_seconds.labels(kind).observe(self._clock() - job.started)
-        wanted = isinstance(job.command, Create | Patch) and reply.ok
-        if isinstance(job.command, Create) and job.command.resource == SECRETS:
-            wanted = False  # a private key goes no further
-        wanted = wanted or (isinstance(job.command, Bind) and reply.code == 409)
-        found: Manifest | None = object_in(reply) if wanted else None
+        found = told_of(job.command, reply)
         self._inbox.put(Done(job.command.id, reply.code, reply.reason, reply.message, found))
 
     async def _abandon(self) -> None:

@@ -56,7 +56,19 @@ class _Refusal(Struct, frozen=True):
     details: _Details = _Details()
 
 
+class _Who(Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class _Made(Struct, frozen=True):
+    """The part of an object that says which it is."""
+
+    metadata: _Who
+
+
 _REFUSAL = msgspec.json.Decoder(_Refusal)
+_MADE = msgspec.json.Decoder(_Made)
 
 
 class Request(Struct, frozen=True):
@@ -121,6 +133,26 @@ def order_key(command: Write) -> tuple[str, str, str] | None:
     else:
         name = command.name
     return (command.resource.path(), command.namespace, name) if name else None
+
+
+def told_of(command: Write, reply: Reply) -> Manifest | None:
+    """The object that the core is told of; of a pod that was made, no more than which it is."""
+    if isinstance(command, Bind):
+        return object_in(reply) if reply.code == 409 else None
+    if isinstance(command, Delete) or not reply.ok or command.resource == SECRETS:
+        return None  # a private key goes no further
+    if isinstance(command, Create) and command.resource == PODS and not command.dry_run:
+        return _made_in(reply)
+    return object_in(reply)
+
+
+def _made_in(reply: Reply) -> Manifest | None:
+    """Pods are made by the thousand, and the watch tells what became of them."""
+    try:
+        meta = _MADE.decode(reply.body).metadata
+    except msgspec.DecodeError:
+        return None
+    return {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}}
 
 
 def object_in(reply: Reply) -> Manifest | None:

@@ -122,6 +122,15 @@ async def test_create_patch_and_delete_requests(bench):
     ]
 
 
+async def test_of_a_pod_that_was_made_no_more_is_told_than_which_it_is(bench):
+    made = {"metadata": {"name": "p", "uid": "u1", "resourceVersion": "7"}, "spec": {}}
+    bench.client.default = Reply(201, orjson.dumps(made))
+    body = {"kind": "Pod", "metadata": {"name": "p"}}
+    assert await bench.run(Create(1, Lane.JOB, PODS, "ns", body)) == [
+        Done(1, 201, object={"metadata": {"uid": "u1", "resourceVersion": "7"}})
+    ]
+
+
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
