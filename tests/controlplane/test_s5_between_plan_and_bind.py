@@ -56,7 +56,7 @@ DAMAGES = (
     (cordoned, "1 node: cordoned"),
     (tainted, "1 node: taint example.com/broken=gpu:NoSchedule is not tolerated"),
     (deleted, "3 of 4 pods"),
-    (shrunk, "1 node: 0 of 0 nvidia.com/gpu free"),
+    (shrunk, "1 node: 0 nvidia.com/gpu in all, 1 asked"),
     (filled, "1 node: 0 of 1 nvidia.com/gpu free"),
 )
 CASES = [pytest.param(damage, words, id=damage.__name__) for damage, words in DAMAGES]

@@ -141,7 +141,7 @@ def test_what_a_pod_is_told_to_have_replaces_what_was_assumed() -> None:
 def test_nodes_that_register_nothing_have_no_parts() -> None:
     made = cluster(node("plain", gpus=8), alibaba("other", 8))
     words = refused(made, gang(1, 50))
-    assert "0 of 0 nvidia.com/gpumem free" in words or "0 of 0 nvidia.com/gpucores free" in words
+    assert "1 node: 0 nvidia.com/gpucores in all, 50 asked" in words
     assert placed(cluster(node("plain", gpus=8), hami("shared", 1)), gang(2, 50)) == [
         ["shared", "shared"]
     ]
