@@ -50,8 +50,12 @@ class _Connection(http.client.HTTPSConnection):
     without closing it (CPython 3.11); one that is wrapped before belongs to the connection, which closes it.
     """
 
+    def __init__(self, netloc: str, tls: ssl.SSLContext) -> None:
+        super().__init__(netloc, timeout=_SILENCE, context=tls)
+        self._tls = tls
+
     def connect(self) -> None:
-        self.sock = self._context.wrap_socket(socket.socket(), server_hostname=self.host)
+        self.sock = self._tls.wrap_socket(socket.socket(), server_hostname=self.host)
         self.sock.settimeout(self.timeout)
         self.sock.connect((self.host, self.port))
 
@@ -158,7 +162,7 @@ class Recorder:
 
     @contextmanager
     def _get(self, path: str, query: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-        connection = _Connection(self._netloc, timeout=_SILENCE, context=self._tls)
+        connection = _Connection(self._netloc, self._tls)
         self._open.add(connection)
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers)
