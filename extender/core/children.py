@@ -21,7 +21,7 @@ def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:
     """Bring them to what is wanted; whether all of them exist."""
     for at, child in enumerate(wanted):
         known = job.children.get(_place(child))
-        if _flight(child) in job.in_flight:
+        if _flight(child) in job.in_flight or _place(child) in job.denied:
             continue
         if known is None or _place(child) in job.unsure:
             if not child.last or all(_sure(job, each) for each in wanted[:at]):
@@ -35,6 +35,7 @@ def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:
 def look(job: Job) -> None:
     """Those that are there no more are made again. All count as there meanwhile: no pod waits."""
     job.unsure.update(job.children)
+    job.denied.clear()
 
 
 def suspect(job: Job, resource: Resource, name: str) -> None:
@@ -44,7 +45,7 @@ def suspect(job: Job, resource: Resource, name: str) -> None:
 
 
 def _all(job: Job, some: tuple[Child, ...]) -> bool:
-    return all(_place(child) in job.children for child in some)
+    return all(_place(child) in job.children for child in some if not child.shows)
 
 
 def _sure(job: Job, child: Child) -> bool:
@@ -77,11 +78,14 @@ def _create(s: State, job: Job, child: Child) -> None:
                 job.child_uids.pop(_place(child), None)
             job.dirty = True
         elif done.ok:
-            job.children[_place(child)] = _following(child)
+            # A status is nothing that is created.
+            job.children[_place(child)] = {} if child.shows else _following(child)
             _note_uid(job, child, done)
             job.dirty = True
         elif done.code == 409:
             job.children.pop(_place(child), None)
+            if child.shows:
+                job.denied.add(_place(child))
             kind = child.resource.kind
             message = (
                 f'Resource "{child.name}" of Kind "{kind}" already exists and is not managed by'
@@ -112,7 +116,9 @@ def _change(s: State, job: Job, child: Child) -> None:
 
     uid = job.child_uids.get(_place(child))
     body = {**wanted, "metadata": {"uid": uid}} if uid else wanted
-    s.send(c.Patch(s.next_id(then), c.Lane.JOB, child.resource, job.namespace, child.name, body))
+    id_, sub = s.next_id(then), "status" if child.shows else ""
+    lane = c.Lane.STATUS if child.shows else c.Lane.JOB
+    s.send(c.Patch(id_, lane, child.resource, job.namespace, child.name, body, sub))
 
 
 def _note_uid(job: Job, child: Child, done: Done) -> None:
@@ -127,6 +133,9 @@ def _refused(s: State, job: Job, child: Child, done: Done, now: float) -> None:
     if child.rights:
         what += f"; the rights for it are in {child.rights}"
     _say(s, job, child.resource.kind, what)
+    if child.shows:
+        job.denied.add(_place(child))
+        return
     job.rest_until = max(job.rest_until, now + ADMISSION_SECONDS)
     s.look_at_job(job, job.rest_until)
 

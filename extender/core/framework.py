@@ -164,6 +164,8 @@ class Child(Struct, frozen=True):
     rights: str = ""
     #: It speaks of those before it by their names: made once they are there and the job's own.
     last: bool = False
+    #: It only shows what becomes of the job, by its status (all that follows): nothing waits for it.
+    shows: bool = False
 
     @property
     def name(self) -> str:

@@ -114,6 +114,8 @@ class Job:
     child_uids: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Those of them that somebody may have deleted, until it is asked.
     unsure: set[tuple[str, str]] = field(default_factory=set)
+    #: Of those that only show what becomes of the job: refused, or another's, until it is asked again.
+    denied: set[tuple[str, str]] = field(default_factory=set)
     #: When it was last asked whether these, and the autoscaler, are still there.
     looked_at: float = -math.inf
     #: What its user is told of the spec of this generation; -1: not asked yet. None: it is another

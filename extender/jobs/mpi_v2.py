@@ -1,8 +1,8 @@
 """kubeflow.org/v2beta1 MPIJob: the launcher reaches its workers by ssh.
 
 Source: mpi-operator v0.8.2, pkg/controller/mpi_job_controller.go. Differences, on purpose: the launcher is
-a pod that Muster makes, so that it is placed with its workers (its batch/v1 Job would make it after
-the plan); the Service publishes pods that are not ready, so that every name is known while sshd
+a pod that Muster makes, so that it is placed with its workers, and its batch/v1 Job shows what becomes of
+it (:mod:`extender.jobs.batch`); the Service publishes pods that are not ready, so that every name is known while sshd
 starts (#481), and the plan keeps a place for a launcher that waits for its workers (#608).
 """
 
@@ -17,11 +17,12 @@ from extender.core.api import CONFIG_MAPS, MPI_JOBS, SECRETS, SERVICES
 from extender.core.errors import InvalidObject
 from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
-from extender.jobs import conditions, fields, mpi
+from extender.jobs import batch, conditions, fields, mpi
+from extender.jobs.history import History
 from extender.jobs.model import KindFacts, TrainingJob
 from extender.jobs.mpi import CONFIG_PATH, LAUNCHER, NO_DEVICES, WORKER
 from extender.jobs.pods import LABEL
-from extender.jobs.rollcall import RollCall
+from extender.jobs.rollcall import RollCall, owned
 
 _OPERATOR: Final = "mpi-operator"
 _RIGHTS: Final = "manifests/mpijob"
@@ -72,11 +73,30 @@ class MPIJob(mpi.MPIKind):
     ) -> JobStep:
         """As for both versions; a launcher that waits for its workers is not who they wait for."""
         step = super().reconcile(job, pods, services, now, ends, nodes)
+        if (face := self._face(job, pods, now)) is not None:
+            step = replace(step, children=(*step.children, face))
         if step.group is None or not _waits(parsed := self._read(job)):
             return step
         spec = {k: v for k, v in step.group["spec"].items() if k != "minTaskMember"}
         spec["minMember"] = min(spec["minMember"], len(mpi.worker_names(parsed)) or 1)
         return replace(step, group={**step.group, "spec": spec})
+
+    def _face(self, job: Manifest, pods: Sequence[Pod], now: float) -> Child | None:
+        """The launcher's Job, of a job that is valid, ours, and not long over."""
+        managed_by = fields.dig(job, "spec", "runPolicy", "managedBy") or self.managed_by
+        over = job["metadata"].get("deletionTimestamp") or batch.settled(job, now)
+        if over or managed_by != self.managed_by:
+            return None
+        try:
+            parsed = self.valid(job)
+            history = History.read(parsed.annotations)
+            name = parsed.pod_name(LAUNCHER, 0)
+            made = self.pod(job, Replica(LAUNCHER, 0, name))
+        except InvalidObject:
+            return None
+        seen = next((p for p in owned(pods, parsed.uid) if p.metadata.name == name), None)
+        restarts = history.restarts.get((LAUNCHER, 0), 0)
+        return batch.show(job, parsed, made, seen, restarts, _RIGHTS)
 
     def check(self, job: TrainingJob) -> None:
         """What mpi-operator's validation refuses."""
@@ -151,6 +171,7 @@ class MPIJob(mpi.MPIKind):
         container = spec["containers"][0]
         mpi.mount(pod, _keys(job), _mount_path(job), container)
         if replica.role == LAUNCHER:
+            meta["labels"] |= batch.labels(replica.pod_name)
             spec["restartPolicy"] = _kubelet_policy(job)
             modes = {"hostfile": 0o444, "discover_hosts.sh": 0o555}
             mpi.mount(pod, mpi.config_volume(job, modes), CONFIG_PATH, container)

@@ -10,6 +10,7 @@ import orjson
 from msgspec import Struct
 
 from extender.core.api import (
+    BATCH_JOBS,
     CONFIG_MAPS,
     PODS,
     ROLE_BINDINGS,
@@ -30,7 +31,9 @@ Write = Bind | Create | Patch | Delete
 RETRIED = frozenset({0, 429, 500, 502, 503, 504})
 
 #: What a job has one of by a name that does not say whose it is: a conflict may be with its own.
-_CHILDREN = frozenset({CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, SERVICES})
+_CHILDREN = frozenset(
+    {BATCH_JOBS, CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, SERVICES}
+)
 
 #: How no right to a request is said (apiserver endpoints/handlers/responsewriters, forbiddenMessage);
 #: quota and admission also answer 403, in other words.

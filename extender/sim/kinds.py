@@ -64,6 +64,7 @@ SERVED = (
     _builtin(api.CLAIMS, status=True),
     _builtin(api.VOLUMES, status=True),
     _builtin(api.AUTOSCALERS, status=True),
+    _builtin(api.BATCH_JOBS, status=True, generation=True),
     _builtin(api.EVENTS, fields=_EVENT_FIELDS),
     _builtin(api.CONFIG_MAPS),
     _builtin(api.SECRETS, fields=("type",)),

@@ -18,6 +18,7 @@ from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import (
     AUTOSCALERS,
+    BATCH_JOBS,
     CONFIG_MAPS,
     GANG_PLANS,
     JOBS,
@@ -42,7 +43,15 @@ Place = tuple[Resource, str, str]
 Reply = tuple[int, Raw | None]
 
 #: What nobody watches.
-UNWATCHED = (AUTOSCALERS, CONFIG_MAPS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS)
+UNWATCHED = (
+    AUTOSCALERS,
+    BATCH_JOBS,
+    CONFIG_MAPS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+)
 GROUPS: dict[Resource, type[o.VolcanoGroup] | type[o.SigsGroup] | type[o.NativeGroup]] = {
     VOLCANO_GROUPS: o.VolcanoGroup,
     SIGS_GROUPS: o.SigsGroup,

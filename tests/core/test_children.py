@@ -7,6 +7,7 @@ from typing import Any
 from extender.core import jobsync
 from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import (
+    BATCH_JOBS,
     CONFIG_MAPS,
     MPI_JOBS,
     NODES,
@@ -287,4 +288,73 @@ def test_a_worker_that_is_lost_meanwhile_is_made_again() -> None:
     m.rest()
     assert m.bound("other") == {}
     made_ready(m)
+    m.finish()
+
+
+def shown(m: Machine) -> dict[str, Any]:
+    """Status of the launcher's Job, its conditions by type alone."""
+    raw = m.api.get(BATCH_JOBS, "j-launcher")
+    assert raw is not None
+    status = dict(raw.get("status") or {})
+    return {**status, "conditions": [each["type"] for each in status.get("conditions") or ()]}
+
+
+def ended(m: Machine, phase: str) -> None:
+    m.api.change((PODS, "default", "j-launcher"), status={"phase": phase})
+    m.rest()
+
+
+def test_the_launcher_s_job_shows_what_becomes_of_it() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    assert shown(m)["active"] == 1
+    m.lose()
+    m.gain(m.replicas[0])
+    ended(m, "Succeeded")
+    found = shown(m)
+    assert (found["active"], found["succeeded"]) == (0, 1)
+    assert found["conditions"] == ["SuccessCriteriaMet", "Complete"]
+    assert told(m, "Job") == []
+    m.finish()
+
+
+def test_it_holds_up_nobody_where_it_may_not_be_made() -> None:
+    m = machine()
+    m.faults.append(Fault("422", "Create", "Job"))
+    job(m)
+    m.rest(jobsync.LOOK / 2)
+    assert len(m.bound()) == 3
+    (message,) = told(m, "Job")
+    assert message.startswith("Job j-launcher could not be written: 422")
+    assert message.endswith("; the rights for it are in manifests/mpijob")
+    m.faults.clear()
+    m.rest(jobsync.LOOK)
+    assert shown(m)["active"] == 1
+    m.finish()
+
+
+def test_nor_where_its_status_may_not_be_written() -> None:
+    m = machine()
+    m.faults.append(Fault("422", "Patch", "Job"))
+    job(m)
+    m.rest(jobsync.LOOK / 2)
+    assert len(m.bound()) == 3
+    assert len(told(m, "Job")) == 1
+    m.faults.clear()
+    m.rest(jobsync.LOOK)
+    assert shown(m)["active"] == 1
+    m.finish()
+
+
+def test_one_of_its_name_that_is_somebody_else_s_is_left_alone() -> None:
+    m = machine()
+    foreign(m, BATCH_JOBS, "j-launcher")
+    before = m.api.get(BATCH_JOBS, "j-launcher")
+    job(m)
+    m.rest(ADMISSION_SECONDS / 2)
+    assert len(m.bound()) == 3
+    assert len(told(m, "ErrResourceExists")) == 1
+    ended(m, "Succeeded")
+    assert m.api.get(BATCH_JOBS, "j-launcher") == before
     m.finish()

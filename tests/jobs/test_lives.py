@@ -80,6 +80,8 @@ class Life:
         self.end: dict | None = None
         self.finished: set[str] = set()
         self.number = 0
+        #: Status of the launcher's Job.
+        self.shown: dict = {}
 
     def pods(self):
         facts = self.kind.facts
@@ -142,6 +144,9 @@ class Life:
         if lost:
             return
         self.manifest = written(self.manifest, step)
+        for child in step.children:
+            if child.shows:
+                self.show(child.body["status"])
         for name, _ in step.delete_pods:
             self.looks[name]["deleting"] = True
         for name, look in self.looks.items():
@@ -149,6 +154,21 @@ class Life:
             if look["phase"] == "Succeeded" and not look.get("deleting"):
                 self.finished.add(name)
         self.check()
+
+    def show(self, status: dict) -> None:
+        """The launcher's Job: what the API server refuses to be told of one (batch/validation)."""
+        now = {each["type"] for each in status["conditions"]}
+        before = {each["type"] for each in self.shown.get("conditions", ())}
+        assert before & {"Complete", "Failed"} <= now
+        assert status["failed"] >= self.shown.get("failed", 0)
+        assert status["ready"] <= status["active"]
+        assert ("Complete" in now) == ("SuccessCriteriaMet" in now) == ("completionTime" in status)
+        assert ("Failed" in now) == ("FailureTarget" in now)
+        if now & {"Complete", "Failed"}:
+            assert (len(now), status["active"]) == (2, 0)
+            assert status["startTime"] is not None
+            assert status.get("completionTime", status["startTime"]) >= status["startTime"]
+        self.shown = status
 
     def check(self) -> None:
         conditions = self.manifest.get("status", {}).get("conditions", [])

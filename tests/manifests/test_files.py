@@ -34,7 +34,14 @@ FILES = sorted(
 RESOURCES = [value for value in vars(api).values() if isinstance(value, api.Resource)]
 READ = {"list", "watch"}
 #: What only MPIJobs need. Not watched: there are thousands, which are nobody's business.
-OF_MPI = (api.CONFIG_MAPS, api.SECRETS, api.SERVICE_ACCOUNTS, api.ROLES, api.ROLE_BINDINGS)
+OF_MPI = (
+    api.CONFIG_MAPS,
+    api.SECRETS,
+    api.BATCH_JOBS,
+    api.SERVICE_ACCOUNTS,
+    api.ROLES,
+    api.ROLE_BINDINGS,
+)
 #: Beside reading: what Muster does to objects and to their subresources.
 WRITES = {
     api.PODS: {
@@ -116,7 +123,15 @@ _HOSTS = {("", "configmaps"): ["create", "get", "patch"]}
 @pytest.mark.parametrize(
     ("folder", "wanted"),
     [
-        ("mpijob", _HOSTS | {("", "secrets"): ["create", "get"]}),
+        (
+            "mpijob",
+            _HOSTS
+            | {
+                ("", "secrets"): ["create", "get"],
+                ("batch", "jobs"): ["create", "get"],
+                ("batch", "jobs/status"): ["patch"],
+            },
+        ),
         (
             "mpijob-v1",
             _HOSTS
