@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -341,12 +340,9 @@ def test_pods_leave_a_lost_node_soon_unless_they_say_when() -> None:
     m = Machine(RULES)
     do.nodes(m, 2)
     do.job(m, "j", 2)
-    job = m.api.get(PYTORCH_JOBS, "j")
-    assert job is not None
     own = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}
-    worker = deepcopy(job["spec"]["pytorchReplicaSpecs"]["Worker"])
-    worker["template"]["spec"]["tolerations"] = [own]
-    job["spec"]["pytorchReplicaSpecs"]["Worker"] = worker
+    worker = {"template": {"spec": {"tolerations": [own]}}}
+    m.api.change((PYTORCH_JOBS, "default", "j"), spec={"pytorchReplicaSpecs": {"Worker": worker}})
     m.rest(20)
     pods = {pod["metadata"]["name"]: pod["spec"]["tolerations"] for pod in m.api.pods()}
     assert {(t["key"], t["tolerationSeconds"]) for t in pods["j-master-0"]} == {
