@@ -174,9 +174,9 @@ def reconcile(s: State, job: Job, now: float) -> None:
 
 def _look_again(s: State, job: Job, step: JobStep, now: float) -> None:
     """What is not watched may have been deleted by somebody: it is looked for now and then, and
-    sooner while a pod starts that may mount it.
+    sooner while a pod starts that may mount it. Not where nobody needs it any more.
     """
-    if not (step.children or step.autoscaler):
+    if not step.autoscaler and all(child.shows for child in step.children):
         return
     starting = any(
         pod.spec.node_name and pod.status.phase in ("", "Pending") for pod in job.pods.values()

@@ -358,3 +358,17 @@ def test_one_of_its_name_that_is_somebody_else_s_is_left_alone() -> None:
     ended(m, "Succeeded")
     assert m.api.get(BATCH_JOBS, "j-launcher") == before
     m.finish()
+
+
+def test_what_shows_an_end_and_is_deleted_stays_away() -> None:
+    m = machine()
+    job(m)
+    m.rest()
+    m.api.delete((BATCH_JOBS, "default", "j-launcher"))
+    m.rest()
+    assert shown(m)["active"] == 1
+    ended(m, "Succeeded")
+    m.api.delete((BATCH_JOBS, "default", "j-launcher"))
+    m.rest(2 * jobsync.LOOK)
+    assert m.api.get(BATCH_JOBS, "j-launcher") is None
+    m.finish()
