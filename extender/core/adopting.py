@@ -8,9 +8,9 @@ changes their pods, so that a late Binding of the old leader answers 409.
 
 from __future__ import annotations
 
+from extender.core import binding, releasing
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core import releasing
 from extender.core.api import GANG_PLANS
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
@@ -19,7 +19,7 @@ from extender.core.ingest import plain_key, version
 from extender.core.record import DONE, PLANNED, VOID, PlanRecord, decode, record_name
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
-from extender.core.state import State
+from extender.core.state import State, reservation_key
 
 
 def plan_seen(s: State, event: e.PlanSeen) -> None:
@@ -60,6 +60,7 @@ def gained(s: State, event: e.LeaderGained, now: float) -> None:
     s.forget_commands()
     for gang in s.gangs.values():
         _reset(s, gang, "leadership changed")
+    binding.call_off(s)
     # The newest first: an older plan may have been given up, and its places given away.
     view = Snapshot(s.cluster)
     for record in sorted(s.records.values(), key=_age, reverse=True):
@@ -81,20 +82,22 @@ def lost(s: State) -> None:
         s.binds.pop(token, None)
         s.send(c.Answer(token, "this replica does not lead any more"))
     s.refused.clear()
-    bound = {plain_key(uid) for uid in s.plain_bound}
-    for key in [k for k in s.cluster.reserved_keys - bound if k.startswith("plain ")]:
+    sent = {plain_key(uid) for uid in s.sent}
+    for key in [k for k in s.cluster.reserved_keys - sent if k.startswith("plain ")]:
         s.cluster.release(key)
     s.forget_commands()
 
 
 def _reset(s: State, gang: Gang, why: str) -> None:
     """Back to what the API server itself shows of the gang, or has answered: a member that is bound
-    keeps its place, however late the watch shows it (I2).
+    keeps its place, however late the watch shows it (I2), and so does one that may be.
     """
     for slot in list(gang.members.values()):
         s.reject(slot, why)
         # Its deletion may have been refused, as this replica did not lead any more.
         slot.deleting = slot.terminating
+        if slot.state == Member.BINDING:
+            _keep(s, gang, slot)
         if slot.state in UNPLACED:
             s.unassign(gang, slot)
         if slot.state in (Member.CREATING, Member.WANTED):
@@ -109,6 +112,16 @@ def _reset(s: State, gang: Gang, why: str) -> None:
     gang.record_unseen = False
     gang.refused_at = -1
     gang.dirty = True
+
+
+def _keep(s: State, gang: Gang, slot: Slot) -> None:
+    row = s.cluster.row_of(slot.node)
+    if row is None or slot.shape is None or s.unmanaged(slot.shape):
+        return
+    namespace, version = gang.key.namespace, slot.resource_version
+    s.sent[slot.uid] = c.Bind(0, namespace, slot.name, slot.uid, version, slot.node)
+    s.cluster.release(reservation_key(gang, slot))
+    s.cluster.reserve(plain_key(slot.uid), slot.shape, row)
 
 
 def _age(record: PlanRecord) -> tuple[int, GroupKey]:

@@ -7,6 +7,8 @@ the answer to the change says whether it had.
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from extender.core import commands as c
@@ -26,7 +28,7 @@ CALL_OFF_TRIES = 8
 
 def bind(
     s: State, namespace: str, name: str, uid: str, resource_version: str, node: str, then: Then
-) -> None:
+) -> c.Bind:
     """Bind a pod to the node where a place is reserved for it. ``then`` is told what came of it:
     bound as asked, or not, and never to be by this Binding. (Or, after CALL_OFF_TRIES, no answer.)
     """
@@ -39,6 +41,23 @@ def bind(
 
     command = c.Bind(s.next_id(answered), namespace, name, uid, resource_version, node)
     s.send(command)
+    return command
+
+
+def call_off(s: State) -> None:
+    """Find out what became of Bindings that this replica sent before it lost the Lease (I2): until
+    then their places are kept, which belong to no plan any more.
+    """
+    for uid, sent in s.sent.items():
+        unknown = Done(sent.id, 0, "NotLeader")
+        _call_off(s, sent, unknown, partial(answered, s, uid), CALL_OFF_TRIES)
+
+
+def answered(s: State, uid: str, done: Done, now: float) -> None:
+    """It took effect, and the watch will show it; or it never will, and holds nothing."""
+    if not done.ok:
+        s.cluster.release(plain_key(uid))
+        s.sent.pop(uid, None)
 
 
 def stands(s: State, command: c.Bind) -> bool:

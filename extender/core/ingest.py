@@ -64,7 +64,6 @@ def pod_seen(s: State, pod: Pod, now: float) -> None:
         return
     s.plain.pop(meta.uid, None)
     s.refused.pop(meta.uid, None)
-    s.plain_bound.discard(meta.uid)
     slot = gang.members.get(meta.name) or Slot(meta.name, claim.task, Member.HELD)
     if slot.state in PLACED and slot.uid == meta.uid:
         # Nothing is planned by it any more.
@@ -95,7 +94,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     s.cluster.remove_pod(event.uid)
     s.plain.pop(event.uid, None)
     s.refused.pop(event.uid, None)
-    s.plain_bound.discard(event.uid)
+    s.sent.pop(event.uid, None)
     s.cluster.release(plain_key(event.uid))
     s.faults.pop(event.uid, None)
     job = s.pod_jobs.get(event.uid)
@@ -166,7 +165,6 @@ def _plain(s: State, pod: Pod) -> None:
     else:
         s.plain.pop(pod.metadata.uid, None)
         s.refused.pop(pod.metadata.uid, None)
-        s.plain_bound.discard(pod.metadata.uid)
 
 
 def _touch(s: State, node: str) -> None:
@@ -203,6 +201,7 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None, shape: PodShape 
         known is not None and known[1].state in (Member.BINDING, Member.BOUND)
     )
     if node:
+        s.sent.pop(uid, None)
         keys = [plain_key(uid), *([reservation_key(*known)] if known is not None else [])]
         for key in keys:
             if pod.status.phase in TERMINAL:

@@ -137,18 +137,15 @@ def _bind_plain(s: State, held: HeldBind, pod: Pod) -> None:
         s.count("plain_binds_refused")
         s.send(c.Answer(held.token, Reason.of(Code.RESERVED, group="a planned gang").render()))
         return
-    key = plain_key(held.uid)
-    s.cluster.reserve(key, shape, row)
+    s.cluster.reserve(plain_key(held.uid), shape, row)
     s.tokens[held.token] = (held.namespace, held.name)
 
     def then(done: Done, now: float) -> None:
         error = "" if done.ok else f"{done.code} {done.reason}: {done.message}"
-        if not done.ok:
-            s.cluster.release(key)
-        elif held.uid in s.plain:
-            s.plain_bound.add(held.uid)
+        binding.answered(s, held.uid, done, now)
         if held.token in s.tokens:
             s.send(c.Answer(held.token, error))
 
     version = pod.metadata.resource_version
-    binding.bind(s, held.namespace, held.name, held.uid, version, held.node, then)
+    sent = binding.bind(s, held.namespace, held.name, held.uid, version, held.node, then)
+    s.sent[held.uid] = sent

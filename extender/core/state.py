@@ -230,8 +230,9 @@ class State:
         self.tokens: dict[int, tuple[str, str]] = {}
         #: Pods of no group that wait for a node, by uid.
         self.plain: dict[str, Pod] = {}
-        #: Those of them that are bound, by the answer to their Binding, and not shown so yet.
-        self.plain_bound: set[str] = set()
+        #: Bindings that may take effect, or have, and are not shown, by the pod's uid: of plain pods,
+        #: and of members from when this replica led before. Their places are kept as plain pods' are.
+        self.sent: dict[str, c.Bind] = {}
         #: Those of them that /filter refused because their nodes are held for others, in order.
         self.refused: dict[str, None] = {}
         #: Cluster.given_back when they were last woken.

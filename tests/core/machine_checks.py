@@ -216,8 +216,8 @@ class Checks:
         s = self.replica.state
         coming = {f"{b.namespace}/{b.name}": b.node for b in self.binds.values()}
         coming |= {f"plain {b.uid}": b.node for b in self.binds.values()}
-        ever = self.replica.machine.ever_bound()
-        coming |= {f"plain {uid}": node for uid, node in ever if uid in s.plain_bound}
+        # Of an earlier leadership, too; at rest nothing is left of them.
+        coming |= {f"plain {b.uid}": b.node for b in s.sent.values()}
         for key in s.cluster.reserved_keys:
             row = s.cluster.reservation(key)
             assert row is not None

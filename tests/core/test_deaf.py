@@ -44,15 +44,53 @@ def test_what_it_has_bound_keeps_its_place_when_it_loses_the_lease(form: str) ->
     hears = deaf(m, "a-0")
     m.flush()
     assert m.bound() == {"a-0": "n0"}
+    plans = m.replicas[0].state.counters.get("plans")
     m.lose()
     m.gain(m.replicas[0])
     do.gang(m, "b", 1)
+    m.flush()
+    assert m.replicas[0].state.counters.get("plans") == plans
     m.rest(60)
     assert m.bound() == {"a-0": "n0"}
     hears()
     m.api.remove((PODS, "default", "a-0"))
     m.rest()
     assert m.bound() == {"b-0": "n0"}
+    m.finish()
+
+
+@pytest.mark.parametrize("form", ["gang", "plain"])
+@pytest.mark.parametrize("outcome", ["lost", "unsent"])
+def test_what_became_of_a_binding_is_asked_by_who_leads_again(form: str, outcome: str) -> None:
+    """I2, chaos seed 14062: its answer came after the Lease was lost."""
+    m = Machine()
+    do.nodes(m, 1)
+    do.gang(m, "a", 1) if form == "gang" else do.pod(m, "a-0")
+    for place in list(m.replicas[0].backlog):
+        m.replicas[0].deliver(place)
+    hears = deaf(m, "a-0")
+    hold = Fault("hold", verb="Bind")
+    m.faults.append(hold)
+    m.flush()
+    (key,) = m.replicas[0].chains
+    if outcome == "lost":
+        m.replicas[0].carry_out(key, "lost")
+        m.replicas[0].replies.clear()
+    m.lose()
+    m.faults.clear()
+    m.gain(m.replicas[0])
+    plans = m.replicas[0].state.counters.get("plans")
+    do.gang(m, "b", 1)
+    m.flush()
+    assert outcome == "unsent" or m.replicas[0].state.counters.get("plans") == plans
+    m.rest(60)
+    assert len(m.bound()) == 1
+    hears()
+    m.rest(60)
+    (first,) = m.bound()
+    m.api.remove((PODS, "default", first))
+    m.rest()
+    assert m.bound().keys() == {"a-0", "b-0"} - {first}
     m.finish()
 
 
