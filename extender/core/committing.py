@@ -329,7 +329,8 @@ def _partial(s: State, gang: Gang, now: float) -> None:
     A Partial gang may be planned again; what is then reserved for it has the same deadline.
     """
     standing = (m for m in gang.members.values() if m.state in PLACED and not m.deleting)
-    if gang.satisfied() or gang.was_whole or not any(standing):
+    # Asked of a landing gang in every step: what is counted is asked first.
+    if gang.satisfied() or gang.was_whole or not gang.placed() or not any(standing):
         gang.partial_since = None
         gang.partial = False
         return
