@@ -232,7 +232,11 @@ def first_waits(s: State, job: Job, step: JobStep, now: float) -> bool:
     if job.ready_at is None:
         job.ready_at = now
     gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
-    lands = gang is not None and gang.stage != Stage.WAITING
+    lands = (
+        gang is not None
+        and gang.stage != Stage.WAITING
+        and gang.job == (job.resource, job.namespace, job.name)
+    )
     until = job.ready_at + (LANDING_SECONDS if lands else REPORT_DELAY)
     if now >= until:
         return False

@@ -28,7 +28,7 @@ REPORT_SECONDS = 1.0
 REPORT_DELAY = 0.3
 #: A gang on its way passes several phases, and is looked at again when it has landed: until then its
 #: status waits, for so long (seconds). A status costs the API server as much as two pods.
-LANDING_SECONDS = 15.0
+LANDING_SECONDS = 30.0
 #: A status that could not be written is written again after this (seconds).
 REPORT_AGAIN_SECONDS = 10.0
 

@@ -67,7 +67,7 @@ def test_a_job_whose_landing_takes_long_is_said_to_be_created_meanwhile() -> Non
     do.nodes(m, 1, gpus=4)
     m.faults.append(Fault("hold", verb="Create", kind="Pod"))
     do.job(m, "j", 4)
-    m.rest(16.0)
+    m.rest(31.0)
     assert conditions(m) == ["Created"]
     m.faults.clear()
     m.rest()
