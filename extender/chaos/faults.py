@@ -17,6 +17,7 @@ from extender.chaos.users import Users
 from extender.chaos.workloads import GPU, Workload
 from extender.core.errors import InvalidObject
 
+_NOTICE = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 _TAINT = {"key": "example.com/maintenance", "effect": "NoSchedule"}
 #: Names of nodes; one that was removed may come back as another machine.
 _NODES = tuple(f"n{number}" for number in range(1, 7))
@@ -156,6 +157,20 @@ class Faults:
             self._users.patch_node(name, {"spec": {"taints": [_TAINT]}})
             back = {"spec": {"taints": None}}
             self._after(self._rng.uniform(0.1, 40.0), lambda: self._users.patch_node(name, back))
+
+    def announce_end(self) -> None:
+        """A node says that it will be gone soon, and goes, or does not."""
+        if name := self._node():
+            self._users.patch_node(name, {"spec": {"taints": [_NOTICE]}})
+            goes, back = self._rng.random() < 0.5, {"spec": {"taints": None}}
+
+            def then() -> None:
+                if goes and len(self._users.nodes()) > 1:
+                    self._users.remove_node(name)
+                else:
+                    self._users.patch_node(name, back)
+
+            self._after(self._rng.uniform(5.0, 40.0), then)
 
     def resize(self) -> None:
         """A device plugin reports another number of GPUs."""

@@ -40,6 +40,7 @@ GROUPS: Final[tuple[Mapping[str, int], ...]] = (
         "remove_node": 1,
         "cordon": 1,
         "taint": 1,
+        "announce_end": 1,
         "resize": 1,
         "kubelet_restarts": 1,
         "kubelet_is_lost": 1,

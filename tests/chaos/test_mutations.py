@@ -672,7 +672,7 @@ MUTATIONS = [
         seconds=40.0,
     ),
     Mutation("a held Lease is taken", takes_a_lease_that_is_held, "I7", 20),
-    Mutation("anybody may send", anybody_may_send, "lease", 5, a_leader_is_paused_with_a_plan),
+    Mutation("anybody may send", anybody_may_send, "lease", 20, a_leader_is_paused_with_a_plan),
     Mutation("a part is never rolled back", no_rollback, "I4", 5, a_commit_is_cut_in_two),
     Mutation("no reasons", says_nothing, "I7", 20),
     Mutation(
