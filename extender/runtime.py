@@ -54,6 +54,7 @@ WATCHED = (
     api.OLD_NODE_TOPOLOGIES,
     api.HYPER_NODES,
     api.TOPOLOGIES,
+    api.OLD_TOPOLOGIES,
     api.NAMESPACES,
     api.PRIORITY_CLASSES,
     api.VOLUMES,

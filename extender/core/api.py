@@ -63,6 +63,8 @@ OLD_NODE_TOPOLOGIES = Resource(
 #: Who tells domains of the network: Volcano, Kueue.
 HYPER_NODES = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", False)
 TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", False)
+#: All that Kueue 0.14 serves; the newer ones serve both.
+OLD_TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", False)
 PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TF_JOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 XGBOOST_JOBS = Resource("kubeflow.org", "v1", "xgboostjobs", "XGBoostJob")
@@ -85,5 +87,6 @@ OPTIONAL = (
     OLD_NODE_TOPOLOGIES,
     HYPER_NODES,
     TOPOLOGIES,
+    OLD_TOPOLOGIES,
     *JOBS,
 )

@@ -11,7 +11,7 @@ from typing import dataclass_transform
 from msgspec import Struct, field
 
 from extender.core import objects as o
-from extender.core.api import Resource
+from extender.core.api import TOPOLOGIES, Resource
 from extender.core.topology.hypernodes import HyperNode
 from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
@@ -62,15 +62,17 @@ class HyperNodeGone(Event):
 
 
 class TopologySeen(Event):
-    """A Kueue Topology was added or changed."""
+    """A Kueue Topology of either version was added or changed."""
 
     topology: Topology
+    resource: Resource = TOPOLOGIES
 
 
 class TopologyGone(Event):
     """A Kueue Topology was deleted."""
 
     name: str
+    resource: Resource = TOPOLOGIES
 
 
 class PodSeen(Event):

@@ -20,20 +20,23 @@ def hyper_gone(s: State, event: e.HyperNodeGone) -> None:
 
 def topology_seen(s: State, event: e.TopologySeen) -> None:
     """A Topology was added or changed."""
-    if s.cluster.nodes.network.tell_topology(event.topology):
+    if s.cluster.nodes.network.tell_topology(event.topology, event.resource.version):
         _changed(s)
 
 
 def topology_gone(s: State, event: e.TopologyGone) -> None:
     """A Topology was deleted."""
-    forget(s, TOPOLOGIES, event.name)
+    forget(s, event.resource, event.name)
 
 
 def forget(s: State, resource: Resource, name: str) -> None:
     """What an object told of the network holds no longer."""
     network = s.cluster.nodes.network
-    forgotten = network.forget_hyper if resource == HYPER_NODES else network.forget_topology
-    if forgotten(name):
+    if resource == HYPER_NODES:
+        changed = network.forget_hyper(name)
+    else:
+        changed = network.forget_topology(name, resource.version)
+    if changed:
         _changed(s)
 
 

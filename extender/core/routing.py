@@ -25,6 +25,7 @@ from extender.core.api import (
     NAMESPACES,
     NODE_TOPOLOGIES,
     NODES,
+    OLD_TOPOLOGIES,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -93,7 +94,7 @@ _PLACES: dict[type[e.Event], Callable[[Any], Place]] = {
     e.NodeGone: lambda x: (NODES, "", x.name),
     e.ZonesGone: lambda x: (x.resource, "", x.name),
     e.HyperNodeGone: lambda x: (HYPER_NODES, "", x.name),
-    e.TopologyGone: lambda x: (TOPOLOGIES, "", x.name),
+    e.TopologyGone: lambda x: (x.resource, "", x.name),
     e.PodGone: lambda x: (PODS, x.namespace, x.name),
     e.GroupGone: lambda x: (x.resource, x.namespace, x.name),
     e.PlanGone: lambda x: (GANG_PLANS, x.namespace, x.name),
@@ -183,7 +184,7 @@ def _invalid_seen(s: State, event: e.InvalidSeen) -> None:
     )
     if event.resource.plural == NODE_TOPOLOGIES.plural:
         zoning.forget(s, event.resource, event.name)
-    if event.resource in (HYPER_NODES, TOPOLOGIES):
+    if event.resource in (HYPER_NODES, TOPOLOGIES, OLD_TOPOLOGIES):
         networks.forget(s, event.resource, event.name)
     if event.resource == PODS:
         s.faults[event.uid] = refuse(

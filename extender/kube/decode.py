@@ -27,6 +27,7 @@ from extender.core.api import (
     NODE_TOPOLOGIES,
     NODES,
     OLD_NODE_TOPOLOGIES,
+    OLD_TOPOLOGIES,
     PODS,
     PRIORITY_CLASSES,
     SERVICES,
@@ -172,6 +173,14 @@ def _zones(resource: Resource) -> _Kind:
     )
 
 
+def _network(resource: Resource) -> _Kind:
+    return _Kind(
+        Topology,
+        lambda topology: e.TopologySeen(topology, resource),
+        lambda k: e.TopologyGone(k.name, resource),
+    )
+
+
 _KINDS: dict[Resource, _Kind] = {
     PODS: _Kind(o.Pod, e.PodSeen, lambda k: e.PodGone(k.namespace, k.name, k.uid)),
     NODES: _Kind(o.Node, e.NodeSeen, lambda k: e.NodeGone(k.name)),
@@ -189,7 +198,8 @@ _KINDS: dict[Resource, _Kind] = {
     NODE_TOPOLOGIES: _zones(NODE_TOPOLOGIES),
     OLD_NODE_TOPOLOGIES: _zones(OLD_NODE_TOPOLOGIES),
     HYPER_NODES: _Kind(HyperNode, e.HyperNodeSeen, lambda k: e.HyperNodeGone(k.name)),
-    TOPOLOGIES: _Kind(Topology, e.TopologySeen, lambda k: e.TopologyGone(k.name)),
+    TOPOLOGIES: _network(TOPOLOGIES),
+    OLD_TOPOLOGIES: _network(OLD_TOPOLOGIES),
     GANG_PLANS: _Kind(dict[str, Any], e.PlanSeen, lambda k: e.PlanGone(k.namespace, k.name, k.uid)),
     VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
     SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),

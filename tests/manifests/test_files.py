@@ -287,7 +287,7 @@ def test_definitions_are_those_of_the_code():
     served = {r for r in RESOURCES if "." in r.group and not r.group.endswith(".k8s.io")}
     served |= {api.SIGS_GROUPS}
     # Volcano's and Kueue's own: read where they are.
-    served -= {api.HYPER_NODES, api.TOPOLOGIES}
+    served -= {api.HYPER_NODES, api.TOPOLOGIES, api.OLD_TOPOLOGIES}
     definitions = {
         (d["spec"]["group"], v["name"], d["spec"]["names"]["plural"], d["spec"]["names"]["kind"])
         for d in of_kind("CustomResourceDefinition")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import objects as o
-from extender.core.api import HYPER_NODES, TOPOLOGIES
+from extender.core.api import HYPER_NODES, OLD_TOPOLOGIES, TOPOLOGIES
 from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
 from extender.core.state import Rules
@@ -168,6 +168,24 @@ def test_what_cannot_be_read_any_more_is_told_no_more():
     brain.apply(topology("t", "my/a"), NOW)
     brain.apply(e.HyperNodeGone("a"), NOW)
     brain.apply(e.TopologyGone("t"), NOW)
+    assert shown(brain.state.cluster) == {}
+    brain.state.cluster.verify()
+
+
+def test_of_two_versions_of_a_topology_the_newest_counts():
+    """Kueue 0.14 serves v1beta1 alone; of a newer one both are read, and one may be behind."""
+    nodes = [e.NodeSeen(node("n1", labels={"my/a": "x", "my/b": "y"}))]
+    old = msgspec.structs.replace(topology("t", "my/a"), resource=OLD_TOPOLOGIES)
+    brain = core(None, *nodes, old)
+    assert shown(brain.state.cluster) == {"my/a": ["x"]}
+    brain.apply(topology("t", "my/b"), NOW)
+    assert shown(brain.state.cluster) == {"my/b": ["y"]}
+    brain.apply(e.TopologyGone("t", OLD_TOPOLOGIES), NOW)
+    assert shown(brain.state.cluster) == {"my/b": ["y"]}
+    brain.apply(old, NOW)
+    brain.apply(e.TopologyGone("t"), NOW)
+    assert shown(brain.state.cluster) == {"my/a": ["x"]}
+    brain.apply(e.InvalidSeen(OLD_TOPOLOGIES, "", "t", "u", "no object"), NOW)
     assert shown(brain.state.cluster) == {}
     brain.state.cluster.verify()
 

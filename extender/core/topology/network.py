@@ -5,7 +5,7 @@ among them, each beside those of its object that are; tiers of Volcano's HyperNo
 the labels that divide its HyperNodes further and nearer than all others, NVLink cliques excepted. An
 object that is wrong, or contradicts what goes before it, is told so and does not count there.
 
-Source: kueue.x-k8s.io/v1beta2 Topology (KEP-2724): levels widest first, the node's name the last.
+Source: kueue.x-k8s.io/v1beta2 Topology (KEP-2724; v1beta1 is the same): levels widest first, the node's name the last.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TopologySpec(ApiStruct):
 
 
 class Topology(ApiStruct):
-    """kueue.x-k8s.io/v1beta2 Topology."""
+    """kueue.x-k8s.io Topology, v1beta1 or v1beta2."""
 
     metadata: Meta
     spec: TopologySpec = TopologySpec()
@@ -62,7 +62,8 @@ class Network:
         self.configured = tuple(configured)
         #: Something may be wrong that was right when :meth:`problems` was asked last.
         self.unsaid = False
-        self._topologies: dict[str, tuple[str, ...]] = {}
+        #: By name, then by the version of the API that told it; the newest counts.
+        self._topologies: dict[str, dict[str, tuple[str, ...]]] = {}
         self._hypers: dict[str, Hyper] = {}
         #: What is wrong with a HyperNode on its own, by name.
         self._unreadable: dict[str, str] = {}
@@ -90,18 +91,28 @@ class Network:
         self._uids.pop((HYPER_NODE, name), None)
         return self._changed(self._hypers.pop(name, None) is not None)
 
-    def tell_topology(self, told: Topology) -> bool:
-        """A Topology was added or changed; returns whether that changes anything."""
+    def tell_topology(self, told: Topology, version: str = "") -> bool:
+        """A Topology was added or changed, as a version of the API tells it; returns whether that
+        changes anything.
+        """
         name, labels = told.metadata.name, tuple(each.node_label for each in told.spec.levels)
-        before = self._topologies.get(name)
-        self._topologies[name] = labels
+        before = self._levels_of(name)
+        self._topologies.setdefault(name, {})[version] = labels
         self._uids[TOPOLOGY, name] = told.metadata.uid
-        return self._changed(before != labels)
+        return self._changed(before != self._levels_of(name))
 
-    def forget_topology(self, name: str) -> bool:
-        """A Topology is gone, or cannot be read at all."""
-        self._uids.pop((TOPOLOGY, name), None)
-        return self._changed(self._topologies.pop(name, None) is not None)
+    def forget_topology(self, name: str, version: str = "") -> bool:
+        """A Topology is gone, or cannot be read at all, by what that version of the API tells."""
+        before, told = self._levels_of(name), self._topologies.get(name, {})
+        told.pop(version, None)
+        if not told:
+            self._uids.pop((TOPOLOGY, name), None)
+            self._topologies.pop(name, None)
+        return self._changed(before != self._levels_of(name))
+
+    def _levels_of(self, name: str) -> tuple[str, ...] | None:
+        told = self._topologies.get(name)
+        return told[max(told)] if told else None
 
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> None:
         """As :meth:`DomainTable.put`."""
@@ -145,7 +156,7 @@ class Network:
         self._misplaced = {}
         for name in sorted(self._topologies):
             try:
-                order = _merged(order, self._topologies[name])
+                order = _merged(order, self._levels_of(name) or ())
             except InvalidObject as error:
                 self._misplaced[name] = str(error)
         tiers = {
