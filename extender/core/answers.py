@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from extender.core.reasons import Code, Reason, Refusal
 from extender.core.reporting import held_message
 from extender.core.shape import PodShape, pinned_node, shape_of
 from extender.core.state import State
+from extender.core.subgroups import short
 from extender.core.taken import asks, spared
 from extender.core.verdict import FilterAnswer
 
@@ -202,7 +203,7 @@ def _evictable(s: State, preemptor: PodShape, uids: Sequence[str]) -> bool:
             priority=gang.priority,
             priority_class=gang.priority_class,
             group=str(gang.key),
-            remaining=_remaining(gang, loss),
+            remaining=_remaining(gang, loss, lost.keys()),
             min_member=gang.min_member,
         )
         for gang, slot in hit
@@ -215,11 +216,14 @@ def _leaves(s: State, slot: Slot) -> bool:
     return slot.state == Member.BOUND and (slot.deleting or slot.uid in s.given_away)
 
 
-def _remaining(gang: Gang, loss: Mapping[tuple[GroupKey, str], int]) -> int:
+def _remaining(gang: Gang, loss: Mapping[tuple[GroupKey, str], int], uids: Container[str]) -> int:
     """Members that stay, or fewer: as many above minMember as above the scarcest minimum."""
     lost = sum(count for (key, _), count in loss.items() if key == gang.key)
     spare = [gang.placed() - lost - gang.min_member]
     for task, least in gang.min_task_member.items():
         placed = sum(gang.tally[task, state] for state in PLACED)
         spare.append(placed - loss.get((gang.key, task), 0) - least)
+    if gang.min_parts:
+        stay = [m for m in gang.members.values() if m.state in PLACED and m.uid not in uids]
+        spare.append(0 if short(gang.min_parts, stay) is None else -1)
     return gang.min_member + min(spare)

@@ -23,6 +23,7 @@ from extender.core.framework import Failure, GroupFacts, Replica
 from extender.core.identity import GroupKey, Membership
 from extender.core.objects import Condition, OwnerRef
 from extender.core.reasons import Refusal
+from extender.core.subgroups import Minimum, short
 from extender.core.topology.limits import Wish
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Gang:
     min_member: int = 1
     min_task_member: dict[str, int] = field(default_factory=dict)
     min_resources: dict[str, str | int | float] = field(default_factory=dict)
+    #: Parts of it that have to be whole.
+    min_parts: tuple[Minimum, ...] = ()
     #: How near its members should be, as its record says.
     near: tuple[Wish, ...] = ()
     queue: str = ""
@@ -262,10 +265,16 @@ class Gang:
         return self.count(*PLACED)
 
     def satisfied(self, *more: Member) -> bool:
-        """Whether minMember and minTaskMember hold for members placed or in the states given."""
+        """Whether minMember, minTaskMember and minSubGroups hold for members placed or in the states
+        given.
+        """
         states = PLACED.union(more)
         if self.count(*states) < self.min_member:
             return False
+        if self.min_parts:
+            members = [slot for slot in self.members.values() if slot.state in states]
+            if short(self.min_parts, members) is not None:
+                return False
         return all(
             sum(self.tally[task, state] for state in states) >= least
             for task, least in self.min_task_member.items()

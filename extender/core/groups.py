@@ -17,6 +17,7 @@ from extender.core.reasons import Code, Refusal, refuse
 from extender.core.resources import CPU
 from extender.core.selectors import canonical
 from extender.core.state import State
+from extender.core.subgroups import Minimum
 from extender.core.times import seconds
 from extender.core.topology.limits import Wish
 
@@ -150,6 +151,7 @@ def owners_of(gang: Gang) -> list[o.Manifest]:
 
 def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:
     gang.min_task_member = {}
+    gang.min_parts = ()
     gang.min_resources = {}
     gang.near = ()
     gang.own_priority = None
@@ -181,6 +183,7 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
                 return _not_allowed(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
         try:
             gang.near = _wishes(group.spec)
+            gang.min_parts = _min_parts(group.spec)
         except InvalidObject as error:
             return _not_allowed(error.field, error.value, error.allowed)
     minimum = group.spec.min_member
@@ -203,6 +206,20 @@ def _wishes(spec: o.VolcanoGroupSpec) -> tuple[Wish, ...]:
             size, keys = policy.sub_group_size, policy.match_label_keys
             wishes.append(replace(wish, size=size, selector=selector, keys=keys))
     return tuple(wishes)
+
+
+def _min_parts(spec: o.VolcanoGroupSpec) -> tuple[Minimum, ...]:
+    """Policies that ask for whole parts. Raises InvalidObject."""
+    found = []
+    for at, policy in enumerate(spec.sub_group_policy):
+        where, least = f"spec.subGroupPolicy[{at}]", policy.min_sub_groups
+        if not 0 <= least <= COUNT_LIMIT:
+            raise InvalidObject(f"{where}.minSubGroups", least, f"0 to {COUNT_LIMIT}")
+        selector = canonical(policy.label_selector or o.LabelSelector(), f"{where}.labelSelector")
+        if least:
+            size, keys = policy.sub_group_size, policy.match_label_keys
+            found.append(Minimum(policy.name, size, least, selector, keys))
+    return tuple(found)
 
 
 def _wish(network: o.NetworkTopology | None, where: str) -> Wish | None:

@@ -424,6 +424,7 @@ class SubGroupPolicy(ApiStruct):
     name: str = ""
     network_topology: NetworkTopology | None = None
     sub_group_size: int = 1
+    min_sub_groups: int = 0
     label_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
 

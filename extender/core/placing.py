@@ -23,10 +23,11 @@ from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
 from extender.core.state import State
+from extender.core.subgroups import short
 from extender.core.topology.limits import Limit, limit_of
 
 #: Refusals that count pods.
-_COUNTS = frozenset({Code.TOO_FEW_PODS, Code.TOO_FEW_OF_TASK})
+_COUNTS = frozenset({Code.TOO_FEW_PODS, Code.TOO_FEW_OF_TASK, Code.TOO_FEW_PARTS})
 
 
 @dataclass(slots=True)
@@ -104,6 +105,7 @@ def keep_whole(s: State, gang: Gang, now: float) -> None:
     enough = len(planned) >= gang.min_member and all(
         tasks[task] >= least for task, least in gang.min_task_member.items()
     )
+    enough = enough and short(gang.min_parts, planned) is None
     if not usable or not enough:
         attempts.give_back(s, gang, "not all of it can be placed any more")
     elif gang.stage == Stage.WAITING and not gang.record_in_flight:
@@ -210,6 +212,9 @@ def _fewer(gang: Gang, members: list[Slot]) -> Refusal | None:
             return refuse(Code.TOO_FEW_OF_TASK, have=tasks[task], want=least, task=task)
     if len(members) < gang.min_member:
         return refuse(Code.TOO_FEW_PODS, have=len(members), want=gang.min_member)
+    if (few := short(gang.min_parts, members)) is not None:
+        (part, have), code = few, Code.TOO_FEW_PARTS
+        return refuse(code, have=have, want=part.least, name=part.name, size=part.size)
     return None
 
 
@@ -233,6 +238,8 @@ def _ask(gang: Gang) -> Ask:
     for task, least in sorted(gang.min_task_member.items()):
         for slot in [m for m in loose if m.task == task][: max(0, least - tasks[task])]:
             required.add(slot.name)
+    for minimum in gang.min_parts:
+        required |= {slot.name for slot in minimum.wanted(standing, loose)}
     for slot in loose:
         if len(required) >= missing:
             break

@@ -40,6 +40,7 @@ class Code(StrEnum):
     # of a group
     TOO_FEW_PODS = "NotEnoughPods"
     TOO_FEW_OF_TASK = "NotEnoughPodsOfTask"
+    TOO_FEW_PARTS = "NotEnoughSubGroups"
     NOT_COUNTED = "PodsNotCounted"
     STOPPING = "PodsBeingStopped"
     GATED = "PodsGated"
@@ -101,6 +102,7 @@ _TEXT: dict[Code, str] = {
     Code.FITS: "room for {room}",
     Code.TOO_FEW_PODS: "{have} of at least {want} pods exist",
     Code.TOO_FEW_OF_TASK: "{have} of at least {want} pods of task {task} exist",
+    Code.TOO_FEW_PARTS: "{have} of at least {want} subGroups {name} of {size} pods exist",
     Code.NOT_COUNTED: "not counted: {failed} failed",
     Code.STOPPING: "its pods are being stopped",
     Code.GATED: (

@@ -252,7 +252,9 @@ class Checks:
         if gang.fault or gang.foreign or len(members) + placed < gang.min_member:
             assert gang.satisfied() or gang.refusal is not None
             return
-        if any(m.fault or m.foreign_gates for m in members) or gang.min_task_member:
+        if any(m.fault or m.foreign_gates for m in members):
+            return
+        if gang.min_task_member or gang.min_parts:
             return
         if (
             gang.priority_class

@@ -102,3 +102,30 @@ def test_a_member_that_comes_later_goes_to_the_rest_of_its_part() -> None:
         made.apply(e.PodSeen(pod(f"w-{at}", gpus=1, annotations=marks, labels={"part": part})), NOW)
     made.step(NOW)
     assert [rack(each) for each in planned(made, 4)] == ["r0", "r1", "r1", "r0"]
+
+
+def test_a_gang_is_whole_when_as_many_parts_are_as_have_to_be() -> None:
+    made = core([2, 2, 2, 2])
+    policy = {"name": "s", "subGroupSize": 2, "minSubGroups": 2, "matchLabelKeys": ["part"]}
+    made.apply(group(1, subGroupPolicy=[policy]), NOW)
+    marks = {"scheduling.k8s.io/group-name": "g"}
+
+    def see(name: str, part: str, on: str = "") -> None:
+        labels = {"part": part}
+        seen = pod(name, gpus=1, annotations=marks, labels=labels, node=on)
+        made.apply(e.PodSeen(seen), NOW)
+
+    for name, part, on in (("w-0", "a", "n0"), ("w-1", "a", "n0"), ("w-2", "b", "n1")):
+        see(name, part, on)
+    (gang,) = made.state.gangs.values()
+    assert (gang.placed(), gang.satisfied()) == (3, False)
+    made.step(NOW)
+    assert gang.refusal is not None
+    assert gang.refusal.render() == "1 of at least 2 subGroups s of 2 pods exist"
+    see("w-3", "c")
+    see("w-4", "b")
+    made.step(NOW)
+    # The one that makes a part whole has to be, the other may.
+    assert gang.members["w-4"].node
+    see("w-4", "b", "n1")
+    assert gang.satisfied()

@@ -1,0 +1,65 @@
+"""How many parts of a gang have to be there whole: minSubGroups of Volcano's subGroupPolicy.
+
+A part is the members that a policy's selector selects and whose labels have the same values for its
+keys; it is whole with ``subGroupSize`` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from extender.core.selectors import Selector, matches
+
+if TYPE_CHECKING:
+    from extender.core.gang import Slot
+
+
+class Minimum(Struct, frozen=True):
+    """What one policy asks for."""
+
+    name: str
+    #: Members that make a part whole.
+    size: int
+    #: Parts that have to be whole.
+    least: int
+    selector: Selector | None
+    keys: tuple[str, ...]
+
+    def parts(self, members: Iterable[Slot]) -> list[list[Slot]]:
+        """The members of each part, in the order in which parts and members come."""
+        found: dict[tuple[str, ...], list[Slot]] = {}
+        for slot in members:
+            labels = dict(slot.shape.labels) if slot.shape is not None else {}
+            if self.selector is None or matches(self.selector, labels):
+                found.setdefault(tuple(labels.get(key, "") for key in self.keys), []).append(slot)
+        return list(found.values())
+
+    def whole(self, members: Iterable[Slot]) -> int:
+        """How many parts the members make whole."""
+        return sum(len(part) >= self.size for part in self.parts(members))
+
+    def wanted(self, standing: Sequence[Slot], loose: Sequence[Slot]) -> list[Slot]:
+        """Of the ``loose`` members those that make as many parts whole as have to be, beside those that
+        have places: the fewest members, of equal parts the first.
+        """
+        there = {slot.name for slot in standing}
+        missing = []
+        for part in self.parts([*standing, *loose]):
+            lacks = max(0, self.size - sum(slot.name in there for slot in part))
+            rest = [slot for slot in part if slot.name not in there]
+            if lacks <= len(rest):
+                missing.append(rest[:lacks])
+        missing.sort(key=len)
+        return [slot for part in missing[: self.least] for slot in part]
+
+
+def short(minimums: Iterable[Minimum], members: Sequence[Slot]) -> tuple[Minimum, int] | None:
+    """The first policy of which too few parts are whole, and how many are."""
+    for minimum in minimums:
+        have = minimum.whole(members)
+        if have < minimum.least:
+            return minimum, have
+    return None
