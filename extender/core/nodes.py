@@ -7,6 +7,7 @@ come from one counter, so that no two states of a row ever share one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -80,6 +81,13 @@ class NodeView:
                     codes[row] = ids.setdefault(value, len(ids))
             column = self._columns[key] = Column(codes, tuple(ids))
         return column
+
+    @cached_property
+    def ranks(self) -> IntArray:
+        """The place of each row's name among the names. Not to be written to. Shape: (rows,)."""
+        ranks = np.empty(self.rows, dtype=np.int64)
+        ranks[np.argsort(np.array(self.names, dtype=np.str_), kind="stable")] = np.arange(self.rows)
+        return ranks
 
     def taint_sets(self) -> tuple[CodeArray, tuple[tuple[Taint, ...], ...]]:
         """The distinct sets of taints, and which of them each row has. Shape: (rows,)."""

@@ -32,7 +32,7 @@ class Preference:
     def __init__(self, view: Snapshot, near: Iterable[int] = ()) -> None:
         self.allocatable: Int64s = view.allocatable
         self.totals: FloatArray = view.allocatable[view.alive].sum(axis=0, dtype=np.float64)
-        self.names: Int64s = _ranks(view)
+        self.names: Int64s = view.view.ranks
         self.domains: Domains = view.view.domains
         self.near: BoolArray = np.zeros(view.rows, dtype=np.bool_)
         self.near[list(near)] = True
@@ -95,9 +95,3 @@ class Preference:
         with np.errstate(divide="ignore"):
             shares[asked] = request[asked] / self.totals[asked]
         return shares
-
-
-def _ranks(view: Snapshot) -> Int64s:
-    ranks = np.empty(view.rows, dtype=np.int64)
-    ranks[np.argsort(np.array(view.names, dtype=np.str_), kind="stable")] = np.arange(view.rows)
-    return ranks

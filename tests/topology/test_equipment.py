@@ -14,6 +14,7 @@ from extender.core.cluster import Cluster
 from extender.core.inside import PORT_GBS, judge_of
 from extender.core.planner import Placement, plan
 from extender.core.snapshot import Snapshot
+from extender.core.taken import distinct
 from extender.core.topology import annotation, catalogue, devices, equipment
 from extender.core.topology.devices import Devices
 from extender.core.topology.equipment import GPU, Equipment, read, usable
@@ -165,3 +166,20 @@ def test_a_port_is_what_the_models_say() -> None:
     model = equipment.model(links(BOARD, 8))
     assert model is not None
     assert model.rates.port == PORT_GBS
+
+
+def test_combinations_are_numbered_as_numpy_does() -> None:
+    """Also where one number for each of them would need more than 64 bits."""
+    rng = np.random.default_rng(1)
+    for high in (2, 50, 2**31):
+        for count in (1, 3, 6):
+            keys = [rng.integers(-1, high, 40) for _ in range(count)]
+            keys[0] = rng.integers(-1, 2, 40)
+            found, at = distinct(keys)
+            table = np.array(found)
+            assert np.array_equal(table[at].T, np.stack(keys))
+            assert len(found) == np.unique(np.stack(keys), axis=1).shape[1]
+    # 2**32 twice: the first would be shifted out.
+    wide = np.array([0, 0, 2**32 - 1])
+    assert len(distinct([np.array([0, 1, 0]), wide, wide])[0]) == 3
+    assert distinct([np.zeros(0, np.int64)])[0] == []
