@@ -130,7 +130,7 @@ def _note_uid(job: Job, child: Child, done: Done) -> None:
 
 def _refused(s: State, job: Job, child: Child, done: Done, now: float) -> None:
     what = f"{child.resource.kind} {child.name} could not be written: {done.code} {done.message}"
-    if child.rights:
+    if child.rights and done.code == 403:
         what += f"; the rights for it are in {child.rights}"
     _say(s, job, child.resource.kind, what)
     if child.shows:
