@@ -229,6 +229,9 @@ class Gang:
                 self.running.discard(slot.name)
         slot.state = state
         self.dirty = True
+        if state == Member.HELD and slot.nominated and self.strays_at is None:
+            # Whatever took its place away: the nomination has outlived it.
+            self.strays_at = 0.0
 
     def add(self, slot: Slot) -> None:
         """Make a slot a member."""

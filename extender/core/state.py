@@ -441,7 +441,7 @@ class State:
         slot.deleting = True
 
         def then(done: Done, now: float) -> None:
-            if not done.ok and done.code != 404:
+            if not done.ok and done.code not in (404, 409):  # 409: another pod has its name
                 slot.deleting = False
             gang.dirty = True
 

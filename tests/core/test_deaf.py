@@ -133,3 +133,24 @@ def test_what_could_not_be_deleted_is_deleted_when_it_leads_again() -> None:
     m.gain(m.replicas[0])
     m.rest(120)
     assert m.bound() == {}
+
+
+def test_a_pod_whose_name_another_has_is_gone() -> None:
+    """Its deletion answers 409, as its uid is a precondition: nobody is placed beside it (I4)."""
+    m = Machine()
+    do.nodes(m, 3)
+    m.faults += [Fault("403", verb="Bind", name="g-1"), Fault("hold", verb="Delete")]
+    do.gang(m, "g", 2, delete=True)
+    m.flush()
+    hears = deaf(m, "g-0")
+    m.advance(m.rules.plan_deadline)
+    m.flush()
+    m.api.remove((PODS, "default", "g-0"))
+    do.pod(m, "g-0", "g")
+    m.faults.clear()
+    m.rest(120)
+    assert m.bound() == {}
+    hears()
+    m.rest()
+    assert set(m.bound()) == {"g-0", "g-1"}
+    m.finish()

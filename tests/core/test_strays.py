@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.core.api import PODS
+from extender.core.api import NODES, PODS
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
 
@@ -38,3 +38,18 @@ def test_it_is_tried_again_where_the_write_fails() -> None:
     forgotten(m)
     m.rest(60.0)
     assert nominated(m) == []
+
+
+def test_one_that_outlives_its_node_is_ended_too() -> None:
+    """kube-scheduler does not come for the pod, and nothing else happens to it (chaos seed 15397)."""
+    m = Machine()
+    do.gang(m, "g", 1)
+    m.scheduler.held_back.add("g-0")
+    m.rest(60.0)
+    do.nodes(m, 1)
+    m.flush()
+    assert nominated(m) == ["n0"]
+    m.api.change((NODES, "", "n0"), spec={"unschedulable": True})
+    m.rest(60.0)
+    assert nominated(m) == []
+    assert do.reason(m, "g") == "NoNodeAdmits"
