@@ -400,7 +400,8 @@ def _lost(s: State, gang: Gang, slot: Slot, why: str) -> None:
         # Its name is free, be it an earlier job's: the job may want it.
         job.dirty = True
     keep = own and slot.replica is not None and slot.node and gang.stage != Stage.WAITING
-    if keep and slot.state not in PLACED:
+    # One that has failed has given its place back.
+    if keep and slot.state in UNPLACED:
         s.uids.pop(slot.uid, None)
         gang.move(slot, Member.WANTED)
         slot.uid = slot.resource_version = ""

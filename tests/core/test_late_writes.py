@@ -179,3 +179,21 @@ def test_a_pod_that_its_job_wants_again_is_created() -> None:
     m.rest()
     assert set(m.bound()) == {"j-master-0", WORKER[2]}
     m.finish()
+
+
+def test_one_that_failed_in_a_commit_leaves_its_place_when_it_goes() -> None:
+    """I2: it had given back what was reserved there, and was made again on its node all the same."""
+    m = Machine()
+    do.nodes(m, 2)
+    m.faults.append(Fault("hold", verb="Bind", name=WORKER[2]))
+    do.job(m, "j", 2, restart="pod")
+    m.flush()
+    assert set(m.bound()) == {"j-master-0"}
+    m.api.change((PODS, "default", "j-master-0"), status={"phase": "Failed"})
+    m.flush()
+    m.api.remove((PODS, "default", "j-master-0"))
+    m.flush()
+    m.faults.clear()
+    m.rest()
+    assert set(m.bound()) == {"j-master-0", WORKER[2]}
+    m.finish()
