@@ -12,7 +12,7 @@ from extender.core import attempts, binding, releasing, telling
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core.events import Done
-from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order, stays
 from extender.core.learning import learn, note_refused, offered_by
 from extender.core.snapshot import Snapshot
 from extender.core.state import HeldBind, State
@@ -87,7 +87,7 @@ def barrier(s: State, gang: Gang, now: float) -> None:
     chosen = arrived[: s.bindings]
     # The first look is at all of them; what happens to them later, the next steps are told.
     looked = arrived if gang.stage == Stage.RELEASED else chosen
-    if not gang.satisfied() and _evict_misfits(s, gang, looked, now):
+    if not gang.stays_satisfied() and _evict_misfits(s, gang, looked, now):
         return
     if gang.stage == Stage.RELEASED:
         gang.stage = Stage.COMMITTING
@@ -109,9 +109,9 @@ def _whole(s: State, gang: Gang) -> bool:
     """Whether those that have arrived, and those before them, may be bound (I1)."""
     if not gang.count(Member.ARRIVED) or gang.stage == Stage.WRITING or not gang.uid:
         return False
-    if gang.satisfied():
+    if gang.stays_satisfied():
         return True
-    if gang.stage == Stage.WAITING or not gang.satisfied(Member.ARRIVED, Member.BINDING):
+    if gang.stage == Stage.WAITING or not gang.stays_satisfied(Member.ARRIVED, Member.BINDING):
         # WAITING: let through beside a whole gang that is whole no longer; no plan is written.
         return False
     # A plugin (Volcano's JobReadyFn) may ask for more than the minimum.
@@ -227,8 +227,10 @@ def settle(s: State, gang: Gang, now: float) -> None:
         releasing.write_again(s, gang, now)
         return
     telling.end_strays(s, gang, now)
-    if gang.satisfied() and (gang.stage != Stage.WAITING or not gang.was_whole):
-        # Also one that a former leader completed, and did not live to write down.
+    if gang.stage != Stage.WAITING and gang.stays_satisfied():
+        releasing.finish(s, gang, now)
+    elif gang.stage == Stage.WAITING and not gang.was_whole and gang.satisfied():
+        # One that a former leader completed, and did not live to write down.
         releasing.finish(s, gang, now)
     _step_back(gang)
     lost = gang.count(Member.WANTED) and not gang.to_release
@@ -317,7 +319,7 @@ def _unheard(s: State, slot: Slot, now: float) -> None:
 
 def _step_back(gang: Gang) -> None:
     """An attempt of which nothing is bound does not commit; one that plans nobody is over."""
-    if gang.stage == Stage.COMMITTING and not gang.count(*PLACED, Member.BINDING):
+    if gang.stage == Stage.COMMITTING and not releasing.started(gang):
         gang.stage = Stage.RELEASED
     if gang.stage != Stage.WAITING and not gang.plans():
         gang.stage = Stage.WAITING
@@ -328,9 +330,9 @@ def _partial(s: State, gang: Gang, now: float) -> None:
 
     A Partial gang may be planned again; what is then reserved for it has the same deadline.
     """
-    standing = (m for m in gang.members.values() if m.state in PLACED and not m.deleting)
     # Asked of a landing gang in every step: what is counted is asked first.
-    if gang.satisfied() or gang.was_whole or not gang.placed() or not any(standing):
+    stands = not gang.was_whole and gang.placed() and not gang.stays_satisfied()
+    if not stands or not any(map(stays, gang.members.values())):
         gang.partial_since = None
         gang.partial = False
         return

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
@@ -283,6 +284,34 @@ class Gang:
             for task, least in self.min_task_member.items()
         )
 
+    def lives(self) -> bool:
+        """Whether it was whole, and somebody of that time stays."""
+        return self.was_whole and any(map(stays, self.members.values()))
+
+    def stays_satisfied(self, *more: Member) -> bool:
+        """:meth:`satisfied`, and still once the members that are being deleted are gone.
+
+        A gang that lives does not depend on that. Any other begins anew: with members of an attempt
+        that is rolled back, or of an earlier life, it would be bound and soon be left in part (I4).
+        """
+        if not self.satisfied(*more):
+            return False
+        if not self.placed() or self.lives():
+            return True
+        states = PLACED.union(more)
+        return self.enough(
+            [m for m in self.members.values() if m.state in states and not m.deleting]
+        )
+
+    def enough(self, members: Sequence[Slot]) -> bool:
+        """Whether these alone are what minMember, minTaskMember and minSubGroups ask for."""
+        tasks = Counter(slot.task for slot in members)
+        return (
+            len(members) >= self.min_member
+            and all(tasks[task] >= least for task, least in self.min_task_member.items())
+            and short(self.min_parts, members) is None
+        )
+
     def facts(self) -> GroupFacts:
         """What plugins may know."""
         live = (s for s in self.members.values() if s.state != Member.FAILED)
@@ -306,6 +335,11 @@ class Gang:
         """Members that still need a place, in a stable order (task, index, name)."""
         slots = (s for s in self.members.values() if s.state in UNPLACED and not s.deleting)
         return sorted(slots, key=slot_order)
+
+
+def stays(slot: Slot) -> bool:
+    """Whether it is placed, and nobody takes its pod away."""
+    return slot.state in PLACED and not slot.deleting
 
 
 def slot_order(slot: Slot) -> tuple[str, int, str]:

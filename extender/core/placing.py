@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.core import attempts, parts, releasing, turns
 from extender.core import commands as c
-from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order
+from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, Stage, slot_order, stays
 from extender.core.groups import unknown_priority
 from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
@@ -98,15 +98,10 @@ def keep_whole(s: State, gang: Gang, now: float) -> None:
     if gang.stage != Stage.RELEASED and not _broken(gang):
         return
     usable = gang.fault is None and not gang.foreign and gang.uid
-    if gang.stage == Stage.RELEASED and usable and gang.satisfied(*UNPLACED - {Member.HELD}):
+    if gang.stage == Stage.RELEASED and usable and gang.stays_satisfied(*UNPLACED - {Member.HELD}):
         return
     planned = [m for m in _standing(gang) if m.name not in gang.later]
-    tasks = Counter(m.task for m in planned)
-    enough = len(planned) >= gang.min_member and all(
-        tasks[task] >= least for task, least in gang.min_task_member.items()
-    )
-    enough = enough and short(gang.min_parts, planned) is None
-    if not usable or not enough:
+    if not usable or not gang.enough(planned):
         attempts.give_back(s, gang, "not all of it can be placed any more")
     elif gang.stage == Stage.WAITING and not gang.record_in_flight:
         releasing.begin(s, gang, now)
@@ -117,7 +112,7 @@ def _broken(gang: Gang) -> bool:
 
     Members whose Binding is on its way do not count: its result decides.
     """
-    if gang.stage == Stage.WRITING or gang.satisfied():
+    if gang.stage == Stage.WRITING or gang.stays_satisfied():
         return False
     if gang.stage == Stage.COMMITTING and not gang.was_whole:
         return False
@@ -142,27 +137,29 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
     for slot in sorted(gang.members.values(), key=lambda m: m.name):
         if slot.fault is not None and slot.state not in PLACED:
             return slot.fault
-    if gang.satisfied() or (gang.job is not None and not gang.members):
+    if gang.stays_satisfied() or (gang.job is not None and not gang.members):
         # Its job wants nobody now: it is suspended, or has ended.
         return None
     if _stopping(gang):
         return refuse(Code.STOPPING)
     refusal = s.session.valid(gang.facts()) or _too_few(gang)
+    return _uncounted(gang, refusal) if refusal and refusal.code in _COUNTS else refusal
+
+
+def _uncounted(gang: Gang, refusal: Refusal) -> Refusal:
+    """Pods that exist and do not count: nobody would find out otherwise why they are too few."""
+    if not gang.lives() and any(m.deleting and m.state in PLACED for m in gang.members.values()):
+        # Rolled back, or of an earlier life (:meth:`Gang.stays_satisfied`).
+        return refuse(Code.STOPPING)
     failed = gang.count(Member.FAILED)
-    if refusal is None or not failed or refusal.code not in _COUNTS:
+    if not failed:
         return refusal
-    # Pods that exist and do not count: nobody would find out otherwise why they are too few.
     return Refusal((*refusal.reasons, Reason.of(Code.NOT_COUNTED, failed=failed)))
 
 
 def _stopping(gang: Gang) -> bool:
-    """Its job takes down what is left of it (to begin anew, or for good): no pods are missing.
-
-    Or it is rolled back, and what is bound is not gone yet: nobody is placed beside that (I4).
-    """
+    """Its job takes down what is left of it (to begin anew, or for good): no pods are missing."""
     members = gang.members.values()
-    if not gang.was_whole and any(m.deleting and m.state == Member.BOUND for m in members):
-        return True
     return (
         gang.job is not None
         and any(m.deleting for m in members)
@@ -190,10 +187,11 @@ def _wants_planning(s: State, gang: Gang, now: float) -> bool:
 
 def _too_few(gang: Gang) -> Refusal | None:
     """Fewer members exist (or are wanted), or may be placed, than the group's minimum asks for."""
+    lives = gang.lives()
     live = [
         m
         for m in gang.members.values()
-        if m.state in PLACED or not (m.state == Member.FAILED or m.deleting)
+        if (lives and m.state in PLACED) or not (m.state == Member.FAILED or m.deleting)
     ]
     if (refusal := _fewer(gang, live)) is not None:
         return refusal
@@ -220,8 +218,11 @@ def _fewer(gang: Gang, members: list[Slot]) -> Refusal | None:
 
 def _standing(gang: Gang) -> list[Slot]:
     """Members that have a place, or a plan for one; one that failed has neither."""
+    lives = gang.lives()
     return [
-        m for m in gang.members.values() if m.state in PLACED or (m.node and m.state in UNPLACED)
+        m
+        for m in gang.members.values()
+        if stays(m) or (lives and m.state in PLACED) or (m.node and m.state in UNPLACED)
     ]
 
 

@@ -11,7 +11,7 @@ from extender.core import attempts, creating, telling
 from extender.core import commands as c
 from extender.core.api import GANG_PLANS
 from extender.core.events import Done
-from extender.core.gang import PLACED, Gang, Member, Slot, Stage
+from extender.core.gang import Gang, Member, Slot, Stage, stays
 from extender.core.reasons import Code
 from extender.core.record import DONE, PLANNED, PlannedMember, PlanRecord, encode, record_name
 from extender.core.reporting import REPORT_DELAY
@@ -25,10 +25,10 @@ def begin(s: State, gang: Gang, now: float) -> None:
     waits for them, and their nomination (or pin) is itself written before they can be bound.
     """
     gang.progress_at = now
-    if not any(m.state in PLACED and not m.deleting for m in gang.members.values()):
+    if not any(map(stays, gang.members.values())):
         # Nobody is left of its earlier life: what is bound now is rolled back as a first commit is.
         gang.was_whole = False
-    if gang.satisfied():
+    if gang.stays_satisfied():
         let_through(s, gang, now)
         return
     if gang.stage == Stage.WAITING:
@@ -83,7 +83,7 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         meta: dict[str, Any] = (done.object or {}).get("metadata", {})
         gang.record_version = meta.get("resourceVersion", "")
         if state == PLANNED and gang.stage == Stage.WRITING:
-            gang.stage = Stage.COMMITTING if _started(gang) else Stage.RELEASED
+            gang.stage = Stage.COMMITTING if started(gang) else Stage.RELEASED
             # However long the write took (or the old leader has been gone), they come from now on.
             gang.progress_at = now
             let_through(s, gang, now)
@@ -92,7 +92,7 @@ def _written(s: State, gang: Gang, state: str, done: Done, now: float) -> None:
         # Gone or changed by somebody else: the watch tells its true version; write it anew.
         known = s.plan_versions.get((gang.key.namespace, record_name(gang.key)), "")
         gang.record_version = known if done.code == 409 else ""
-        if state == PLANNED and _started(gang) and gang.stage == Stage.WRITING:
+        if state == PLANNED and started(gang) and gang.stage == Stage.WRITING:
             # What is bound waits for the rest, whose places nobody else may get: written again soon.
             gang.not_before = now + s.rules.retry_seconds
             return
@@ -111,9 +111,11 @@ def write_again(s: State, gang: Gang, now: float) -> None:
         s.look(gang, gang.not_before)
 
 
-def _started(gang: Gang) -> bool:
-    """Some of it is bound, or on its way."""
-    return bool(gang.placed()) or gang.count(Member.BINDING) > 0
+def started(gang: Gang) -> bool:
+    """Some of it is bound, and stays, or is on its way."""
+    if gang.count(Member.BINDING):
+        return True
+    return gang.placed() > 0 and any(map(stays, gang.members.values()))
 
 
 def let_through(s: State, gang: Gang, now: float) -> None:

@@ -162,6 +162,99 @@ def test_a_group_that_came_when_its_members_were_bound_is_not_rolled_back_for_on
     assert not counts
 
 
+def rolled_back(m: Machine) -> None:
+    """Two of three are bound and being deleted, as the third was refused; there is room for it now."""
+    do.nodes(m, 3)
+    m.lingering = True
+    m.faults.append(Fault("403", "Bind", "Pod", "g-2"))
+    do.gang(m, "g", 3, delete=True)
+    m.rest(20)
+    m.faults.clear()
+    deleted = [
+        raw["metadata"]["name"] for raw in m.api.pods() if "deletionTimestamp" in raw["metadata"]
+    ]
+    assert deleted == ["g-0", "g-1"]
+    do.node(m, "n3", 1)
+
+
+def test_members_of_a_commit_that_is_rolled_back_make_nobody_whole() -> None:
+    """The rest would be bound beside them, be left alone, and count as a gang that was whole
+    (chaos seed 11672).
+    """
+    m = Machine()
+    rolled_back(m)
+    m.rest(60)
+    assert set(m.bound()) == {"g-0", "g-1"}
+    assert do.reason(m, "g") == "PodsBeingStopped"
+    m.lingering = False
+    m.rest(20)
+    for i in range(2):
+        do.pod(m, f"g-{i}", "g")
+    m.rest(60)
+    m.finish()
+    assert len(m.bound()) == 3
+
+
+def test_nor_do_they_under_the_next_leader() -> None:
+    m = Machine(replicas=2)
+    rolled_back(m)
+    m.lose()
+    m.gain(m.replicas[1])
+    m.rest(60)
+    assert set(m.bound()) == {"g-0", "g-1"}
+
+
+def test_members_of_an_earlier_life_that_are_being_deleted_make_nobody_whole() -> None:
+    m = Machine()
+    do.nodes(m, 5)
+    do.gang(m, "g", 3)
+    m.rest(20)
+    m.lingering = True
+    for i in range(3):
+        m.api.delete((PODS, "default", f"g-{i}"))
+    do.pod(m, "g-3", "g")
+    do.pod(m, "g-4", "g")
+    m.rest(60)
+    assert set(m.bound()) == {"g-0", "g-1", "g-2"}
+    assert do.reason(m, "g") == "PodsBeingStopped"
+    do.pod(m, "g-5", "g")
+    m.rest(60)
+    assert do.reason(m, "g") == "NotEnoughRoom"
+    do.node(m, "n5", 1)
+    m.rest(60)
+    assert set(m.bound()) == {f"g-{i}" for i in range(6)}
+
+
+def test_an_attempt_beside_an_earlier_life_has_its_deadline() -> None:
+    """A pod that terminates for long (its node is lost) keeps nothing for those that come (I3)."""
+    m = Machine()
+    do.nodes(m, 6)
+    do.gang(m, "g", 3)
+    m.rest(20)
+    m.lingering = True
+    m.scheduler.held_back.add("g-5")
+    for i in range(3):
+        m.api.delete((PODS, "default", f"g-{i}"))
+        do.pod(m, f"g-{i + 3}", "g")
+    m.flush()
+    do.gang(m, "rival", 3)
+    m.rest(60)
+    assert set(m.bound()) == {*(f"g-{i}" for i in range(3)), *(f"rival-{i}" for i in range(3))}
+
+
+def test_a_replacement_lands_beside_a_living_gang_while_old_members_still_terminate() -> None:
+    m = Machine()
+    do.nodes(m, 4)
+    do.gang(m, "g", 3)
+    m.rest(20)
+    m.lingering = True
+    for name in ("g-0", "g-1"):
+        m.api.delete((PODS, "default", name))
+    do.pod(m, "g-3", "g")
+    m.rest(20)
+    assert "g-3" in m.bound()
+
+
 class Patient:
     """A plugin that starts a gang only when so many members have come."""
 
