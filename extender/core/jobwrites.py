@@ -24,6 +24,8 @@ SERVICES_A_STEP = 50
 #: How long Services that nobody is told to dial wait for gangs that land, and how often to look.
 SPARE_SECONDS = 60.0
 SPARE_LOOK = 1.0
+#: How long a job's first status waits to hear whether its gang has to wait.
+UNDECIDED_SECONDS = 5.0
 #: How long a job rests after a write of its status, annotations or deletions was refused.
 REFUSED_SECONDS = 5.0
 
@@ -229,6 +231,8 @@ def first_waits(s: State, job: Job, step: JobStep, now: float) -> bool:
     shown = job.raw.get("status")
     if step.group is None or (isinstance(shown, dict) and shown.get("conditions")):
         return False
+    if any(pod.status.phase not in ("", "Pending") for pod in job.pods.values()):
+        return False  # what was true for a moment alone would never be said
     if job.ready_at is None:
         job.ready_at = now
     gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
@@ -237,10 +241,13 @@ def first_waits(s: State, job: Job, step: JobStep, now: float) -> bool:
         and gang.stage != Stage.WAITING
         and gang.job == (job.resource, job.namespace, job.name)
     )
-    until = job.ready_at + (LANDING_SECONDS if lands else REPORT_DELAY)
+    undecided = gang is None or not gang.uid or (gang.refusal is None and not gang.satisfied())
+    most = LANDING_SECONDS if lands else UNDECIDED_SECONDS if undecided else REPORT_DELAY
+    until = job.ready_at + most
     if now >= until:
         return False
-    s.look_at_job(job, until)
+    # Nobody tells the job that its gang is refused.
+    s.look_at_job(job, until if lands else min(until, now + REPORT_DELAY))
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from extender.core import commands as c
-from extender.core.api import PYTORCH_JOBS
+from extender.core.api import PODS, PYTORCH_JOBS
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
 
@@ -72,3 +72,41 @@ def test_a_job_whose_landing_takes_long_is_said_to_be_created_meanwhile() -> Non
     m.faults.clear()
     m.rest()
     m.finish()
+
+
+def test_a_job_of_which_it_is_not_known_yet_whether_it_waits_is_written_once() -> None:
+    m = Machine()
+    do.nodes(m, 1, gpus=4)
+    sent = writes(m)
+    m.faults.append(Fault("hold", verb="Create", kind="PodGroup"))
+    do.job(m, "j", 4)
+    m.rest(2.0)
+    assert conditions(m) == []
+    m.faults.clear()
+    m.rest()
+    assert conditions(m) == ["Created", "Running"]
+    assert sent["Patch", "PyTorchJob", "status"] == 1
+    m.finish()
+
+
+def test_a_job_of_which_that_is_not_known_for_long_is_said_to_be_created() -> None:
+    m = Machine()
+    m.faults.append(Fault("hold", verb="Create", kind="PodGroup"))
+    do.job(m, "j", 4)
+    m.rest(6.0)
+    assert conditions(m) == ["Created"]
+    m.faults.clear()
+    m.rest()
+
+
+def test_a_job_that_runs_for_a_moment_has_run() -> None:
+    """Its pod runs and ends before its gang's landing is told of."""
+    m = Machine()
+    do.nodes(m, 1, gpus=4)
+    do.job(m, "j", 1)
+    m.flush()
+    m.api.change((PODS, "default", "j-worker-0"), status={"phase": "Running"})
+    m.flush()
+    m.api.change((PODS, "default", "j-worker-0"), status={"phase": "Succeeded"})
+    m.rest()
+    assert conditions(m) == ["Created", "Running", "Succeeded"]
