@@ -131,10 +131,11 @@ def _holds(value: object, text: str) -> bool:
 
 
 def _renamed(admitted: Pod | Refusal, body: Manifest, job: str) -> Pod | Refusal:
-    """The pod with this job's name in its labels: another's may have been asked about."""
+    """The pod with this job's and its own name in its labels: another's may have been asked about."""
     if isinstance(admitted, Refusal):
         return admitted
-    own = {k: v for k, v in (body["metadata"].get("labels") or {}).items() if v == job}
+    names = {job, body["metadata"]["name"]}
+    own = {k: v for k, v in (body["metadata"].get("labels") or {}).items() if v in names}
     meta = replace(admitted.metadata, labels={**admitted.metadata.labels, **own})
     return replace(admitted, metadata=meta)
 
@@ -180,8 +181,9 @@ def _form(body: Manifest, job: str) -> str:
     if isinstance(dns := spec.get("dnsConfig"), dict) and isinstance(dns.get("searches"), list):
         others = [each for each in dns["searches"] if not str(each).startswith(f"{job}.")]
         spec["dnsConfig"] = {**dns, "searches": others}
+    names = {job, body["metadata"]["name"]}
     labels, annotations = (
-        {k: "" if v == job else v for k, v in (body["metadata"].get(part) or {}).items()}
+        {k: "" if v in names else v for k, v in (body["metadata"].get(part) or {}).items()}
         for part in ("labels", "annotations")
     )
     labels.pop(REPLICA_INDEX_LABEL, None)
