@@ -83,7 +83,9 @@ class Health:
         """A node was added or changed; returns whether there is news of it."""
         name, taints = node.metadata.name, {taint.key for taint in node.spec.taints}
         self.gone.discard(name)
-        lost = "is out of service" if OUT_OF_SERVICE in taints else ""
+        # As Kubernetes' pod GC has it: whoever marks a node whose kubelet is there is not believed.
+        off = OUT_OF_SERVICE in taints and not _ready(node)
+        lost = "is out of service" if off else ""
         silent = not taints.isdisjoint({NOT_READY, UNREACHABLE})
         return self._tell(name, lost, self._notice(node, taints), silent=silent)
 
@@ -180,3 +182,7 @@ class Health:
         gangs = sum(now - at <= self._avoid.window for at in jobs.values())
         until = max(jobs.values()) + self._avoid.seconds
         return Avoided(gangs, until) if gangs >= self._avoid.gangs and until > now else None
+
+
+def _ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)

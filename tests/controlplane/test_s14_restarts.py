@@ -112,6 +112,9 @@ async def test_a_pod_that_hangs_on_a_dead_node_is_removed(world: World, muster: 
     assert world.pods[world.namespace, "ddp-worker-1"]["metadata"]["deletionGracePeriodSeconds"]
     taints = {"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}}
     await world.client.patch(api.NODES, None, dead, taints)
+    # As the node lifecycle controller has it, which does not run here.
+    silent = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+    await world.client.patch(api.NODES, None, dead, {"status": {"conditions": silent}}, "status")
     found = await again(world, dead)
     assert (found.number, found.cause) == (1, "Deleted")
     check_service(muster)

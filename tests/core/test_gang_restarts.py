@@ -233,6 +233,26 @@ def test_a_node_out_of_service_is_not_waited_for() -> None:
     assert node not in m.bound().values()
 
 
+def test_a_node_that_is_ready_is_not_out_of_service() -> None:
+    """Its kubelet ends pods itself, in their grace, and they may run until then."""
+    m = whole(5)
+    node = m.bound()["j-worker-1"]
+    place = (NODES, "", node)
+    m.api.change(place, status={"conditions": [{"type": "Ready", "status": "True"}]})
+    m.dead.add(node)
+    taint(m, node, OUT_OF_SERVICE)
+    m.rest(20)
+    assert record(m) == {}
+    m.api.delete((PODS, "default", "j-worker-1"))
+    m.rest(100)
+    assert [*m.bound()] == ["j-worker-1"]
+    m.api.change(place, status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
+    m.rest(20)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+
+
 def test_where_pods_are_not_removed_by_force_the_gang_waits_for_the_node() -> None:
     m = Machine(msgspec.structs.replace(RULES, force_delete_after=None))
     do.nodes(m, 5)
