@@ -109,8 +109,8 @@ async def muster(world: World, extender_port: int) -> AsyncIterator[Service]:
 
 
 async def leading(service: Service) -> None:
-    """Wait until the service leads."""
-    async with asyncio.timeout(30):
+    """Wait until the service leads; the first of a session may have to compile the kernels."""
+    async with asyncio.timeout(150):
         while not service.view.leads():  # noqa: ASYNC110 - the view has no event to wait for
             await asyncio.sleep(0.01)
 

@@ -12,6 +12,7 @@ from typing import Any
 from extender.core import api
 from extender.core.api import Resource
 from extender.core.objects import Manifest
+from extender.runtime import Service
 from tests.controlplane.world import PATIENCE, World, pod
 
 
@@ -148,6 +149,16 @@ async def read(condition: Callable[[], Any], what: str) -> None:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"Muster has not read {what}") from None
+
+
+async def read_nodes(service: Service, *names: str) -> None:
+    """Wait until Muster has read of these nodes, and that admission's not-ready taint is off them."""
+    state = service.loop.coordinator.state
+
+    def there(name: str) -> bool:
+        return state.cluster.row_of(name) is not None and not state.health.silent(name)
+
+    await read(lambda: all(map(there, names)), f"that {names} are ready")
 
 
 async def describe(world: World, kind: str, name: str) -> str:

@@ -9,7 +9,7 @@ from extender.core.objects import Manifest
 from extender.core.topology import annotation, catalogue, devices
 from extender.core.topology.devices import Devices
 from extender.runtime import Service
-from tests.controlplane.gangs import read, until_refused
+from tests.controlplane.gangs import read, read_nodes, until_refused
 from tests.controlplane.world import GPU, World, pod
 
 PAIRS = "NVIDIA-H100-NVL"
@@ -85,7 +85,7 @@ async def test_holders_that_are_told_keep_a_pod_from_two_halves(
 
 async def test_a_node_that_surprises_is_remembered(world: World, muster: Service) -> None:
     await world.nodes("a", "b", gpus=8, annotations=told())
-    await read(lambda: shown(muster, "a") and shown(muster, "b"), "both nodes")
+    await read_nodes(muster, "a", "b")
     await world.group("one", 1)
     await world.gang("one", 1, gpus=2)
     await world.until(lambda: world.phases("one") == ["Running"], "the first, by name")

@@ -91,7 +91,7 @@ async def test_each_object_is_made_again(
         )
     await until(world, resource, called, "Running")
     # Nobody was made again.
-    assert len({sight.uid for sight in world.seen}) == len(replicas(body))
+    assert len(world.lives()) == len(replicas(body))
 
 
 async def test_a_pod_of_a_gang_comes_back_with_its_gang(world: World, muster: Service) -> None:

@@ -77,6 +77,7 @@ async def test_it_is_suspended_and_resumed_with_its_job(world: World, muster: Se
     for suspend, active in ((True, 0), (False, 1)):
         policy = {"spec": {"runPolicy": {"suspend": suspend}}}
         await world.client.patch(api.MPI_JOBS, world.namespace, "weather", policy)
-        await until_status(world, active=active, suspended=suspend)
+        # One that is active may yet be pending, and would be told to run after its end.
+        await until_status(world, active=active, ready=active, suspended=suspend)
     await end(world, "weather")
     await kubectl(world, "wait", "--for=condition=complete", f"job/{NAME}", "--timeout=100s")

@@ -11,7 +11,7 @@ import pytest
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.runtime import Service
-from tests.controlplane.gangs import read, until_refused
+from tests.controlplane.gangs import read_nodes, until_refused
 from tests.controlplane.world import GPU, World, pod
 
 CRD = Path(__file__).parent / "noderesourcetopologies.yaml"
@@ -94,7 +94,7 @@ async def test_a_kubelet_that_failed_a_pod_gets_no_other_like_it(
     world: World, muster: Service
 ) -> None:
     await world.nodes("a", "b", gpus=8)
-    await read(lambda: len(muster.view.nodes()) == 2, "both nodes")
+    await read_nodes(muster, "a", "b")
     await world.group("one", 1)
     await world.gang("one", 1, gpus=4)
     await world.until(lambda: world.phases("one") == ["Running"], "the first, by name")

@@ -201,7 +201,7 @@ async def live(
         }
         # Changing the job restarted nobody.
         assert {sight.name for sight in world.seen} == set(names)
-        assert len({sight.uid for sight in world.seen}) == len(names)
+        assert len(world.lives()) == len(names)
 
         await call("delete_job", name=called)
         with pytest.raises(SdkError, match="RuntimeError: Failed to get"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.core import api
 from extender.runtime import Service
-from tests.controlplane.gangs import read, until_refused
+from tests.controlplane.gangs import read_nodes, until_refused
 from tests.controlplane.test_s10_jobs import job
 from tests.controlplane.world import World
 
@@ -23,7 +23,7 @@ async def test_ranks_of_a_job_are_neighbours_in_node_and_rack(
     await rack(world, "rack-b", "n1", "n3")
     await rack(world, "rack-a", "n2", "n4")
     await rack(world, "rack-d", "n5")
-    await read(lambda: len(muster.view.nodes()) == 6, "all nodes")
+    await read_nodes(muster, *(f"n{at}" for at in range(6)))
     await world.client.create(api.PYTORCH_JOBS, world.namespace, job("train", workers=7))
     await world.until(lambda: len(world.bound("train")) == 8, "eight bound pods")
     ranks = ["train-master-0", *(f"train-worker-{i}" for i in range(7))]

@@ -147,6 +147,12 @@ class World:
             if each.namespace == where and each.name.startswith(prefix) and each.node
         }
 
+    def lives(self) -> set[str]:
+        """Uids of the pods that any event shows on a node: of one that kube-scheduler refuses, as it has
+        not read of a node yet, another is made.
+        """
+        return {each.uid for each in self.seen if each.namespace == self.namespace and each.node}
+
     def phases(self, prefix: str = "") -> list[str]:
         """Phases of the pods that exist, sorted."""
         return sorted(

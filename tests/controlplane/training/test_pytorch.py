@@ -83,8 +83,7 @@ async def test_a_killed_worker_is_one_restart_of_the_gang_from_its_checkpoint(
         api.PYTORCH_JOBS, "ddp", jobs.holds("Succeeded"), "its end", patience=90
     )
     assert json.loads(job["metadata"]["annotations"][RECORD])["number"] == 1
-    lives = {each.uid for each in world.seen if each.namespace == world.namespace}
-    assert len(lives) == 2 * 3
+    assert len(world.lives()) == 2 * 3
     for rank, name in enumerate(("ddp-master-0", "ddp-worker-0", "ddp-worker-1")):
         said = kubelet.log(name)
         starts = [line for line in said.splitlines() if "starts at step" in line]
