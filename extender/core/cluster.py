@@ -153,6 +153,11 @@ class Cluster:
                 self._settle(name)
         self._equip(name, equipment)
 
+    def held_on(self, name: str) -> list[str]:
+        """Keys of the reservations on a node."""
+        row = self.row_of(name)
+        return [key for key, held in self.reservations.items() if held.row == row]
+
     def remove_node(self, name: str) -> None:
         """Forget a node; its reservations end, its pods wait for it to appear again."""
         row = self.row_of(name)

@@ -15,6 +15,7 @@ from extender.core import (
     committing,
     creating,
     groups,
+    ingest,
     jobsync,
     jobwrites,
     networks,
@@ -61,6 +62,9 @@ class Coordinator:
         s = self.state
         for node in [node for node in s.health.gone if not s.cluster.pods.waiting_for(node)]:
             s.health.forget(node)
+        for node, keys in list(s.unhoused.items()):
+            if all(s.housed(key, node) is None for key in keys):
+                del s.unhoused[node]
         if s.leading and s.synced:
             _take_back(s, now)
             _step(s, now)
@@ -95,6 +99,7 @@ def _take_back(s: State, now: float) -> None:
 def _step(s: State, now: float) -> None:
     s.releases, s.bindings = RELEASES_A_STEP, BINDS_A_STEP
     jobwrites.spare(s, now)
+    ingest.tell_jobs(s)
     awake = [
         job
         for job in s.jobs.values()

@@ -19,6 +19,7 @@ from extender.core.advice import Advice
 from extender.core.api import PODS, Resource
 from extender.core.capacity import SPOT_LABELS
 from extender.core.cluster import TERMINAL, Cluster
+from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep, Replica
@@ -233,12 +234,16 @@ class State:
         #: Bindings that may take effect, or have, and are not shown, by the pod's uid: of plain pods,
         #: and of members from when this replica led before. Their places are kept as plain pods' are.
         self.sent: dict[str, c.Bind] = {}
+        #: What was reserved on nodes that are away, by node.
+        self.unhoused: dict[str, set[str]] = {}
         #: Those of them that /filter refused because their nodes are held for others, in order.
         self.refused: dict[str, None] = {}
         #: Cluster.given_back when they were last woken.
         self.woken_at = 0
         #: Names of nodes whose rows changed otherwise than by Muster's own binds since last step.
         self.touched: set[str] = set()
+        #: Nodes of which jobs are to be told.
+        self.node_news: set[str] = set()
         #: Whose turn it is in this step, and who has none for a while (until when): an object
         #: whose handling fails by a fault of Muster's own must not stop the others.
         self.at: GroupKey | str | None = None
@@ -420,6 +425,28 @@ class State:
         if len(self._shapes) >= KEPT_SHAPES:
             self._shapes.clear()
         return self._shapes.setdefault(shape, shape)
+
+    def housed(self, key: str, node: str) -> PodShape | None:
+        """What still takes the place that was reserved under this key on the node, and is not counted
+        there; None: nothing.
+        """
+        sent = self.sent.get(key.removeprefix("plain "))
+        if sent is not None and key.startswith("plain "):
+            return self._sent_shape(sent) if sent.node == node else None
+        namespace, _, name = key.partition("/")
+        known = self.slots.get((namespace, name))
+        if known is None or known[1].node != node or known[1].uid in self.cluster.pods.slots:
+            return None
+        return known[1].shape
+
+    def _sent_shape(self, sent: c.Bind) -> PodShape | None:
+        known, pod = self.slots.get((sent.namespace, sent.name)), self.plain.get(sent.uid)
+        if known is not None and known[1].uid == sent.uid:
+            return known[1].shape
+        try:
+            return self.cluster.shapes.of(pod) if pod is not None else None
+        except InvalidObject:
+            return None  # it was edited since
 
     def unassign(self, gang: Gang, slot: Slot) -> None:
         """Give up a member's planned node and what is reserved there."""

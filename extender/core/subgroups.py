@@ -6,7 +6,8 @@ keys; it is whole with ``subGroupSize`` of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,6 +16,9 @@ from extender.core.selectors import Selector, matches
 
 if TYPE_CHECKING:
     from extender.core.gang import Slot
+
+#: Of a pod, as its shape has them.
+Labels = tuple[tuple[str, str], ...]
 
 
 class Minimum(Struct, frozen=True):
@@ -37,9 +41,14 @@ class Minimum(Struct, frozen=True):
                 found.setdefault(tuple(labels.get(key, "") for key in self.keys), []).append(slot)
         return list(found.values())
 
-    def whole(self, members: Iterable[Slot]) -> int:
-        """How many parts the members make whole."""
-        return sum(len(part) >= self.size for part in self.parts(members))
+    def whole(self, counts: Mapping[Labels, int]) -> int:
+        """How many parts so many members of each set of labels make whole."""
+        found = Counter[tuple[str, ...]]()
+        for pairs, count in counts.items():
+            labels = dict(pairs)
+            if self.selector is None or matches(self.selector, labels):
+                found[tuple(labels.get(key, "") for key in self.keys)] += count
+        return sum(count >= self.size for count in found.values())
 
     def wanted(self, standing: Sequence[Slot], loose: Sequence[Slot]) -> list[Slot]:
         """Of the ``loose`` members those that make as many parts whole as have to be, beside those that
@@ -56,10 +65,14 @@ class Minimum(Struct, frozen=True):
         return [slot for part in missing[: self.least] for slot in part]
 
 
-def short(minimums: Iterable[Minimum], members: Sequence[Slot]) -> tuple[Minimum, int] | None:
+def short(minimums: Sequence[Minimum], members: Iterable[Slot]) -> tuple[Minimum, int] | None:
     """The first policy of which too few parts are whole, and how many are."""
+    if not minimums:
+        return None
+    # Members are alike, mostly: each set of labels is looked at once a policy.
+    counts = Counter(slot.shape.labels if slot.shape is not None else () for slot in members)
     for minimum in minimums:
-        have = minimum.whole(members)
+        have = minimum.whole(counts)
         if have < minimum.least:
             return minimum, have
     return None

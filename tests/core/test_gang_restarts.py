@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from extender.core import commands as c
+from extender.core import events as e
 from extender.core import inspecting
 from extender.core.api import NODES, PODS, PYTORCH_JOBS
 from extender.core.health import NOT_READY, OUT_OF_SERVICE, UNREACHABLE, Avoid, Notices
@@ -384,3 +385,21 @@ def test_masters_keep_off_spot_nodes_where_the_job_says_so() -> None:
     m.rest(20)
     m.finish()
     assert m.bound() == {"j-master-0": "n0", "j-worker-0": "spot"}
+
+
+def test_where_a_zone_goes_every_pod_is_looked_at_once() -> None:
+    m = whole(5)
+    for at in range(10, 60):
+        do.node(m, f"n{at}", 0)
+    m.rest(5)
+    (job,) = leader(m).state.jobs.values()
+    looks = []
+
+    class Counted(dict[str, Any]):
+        def values(self) -> Any:
+            looks.append(1)
+            return super().values()
+
+    job.pods = Counted(job.pods)
+    leader(m).turn(*(e.NodeGone(f"n{at}") for at in range(10, 60)))
+    assert len(looks) < 10

@@ -205,3 +205,9 @@ def test_what_pods_are_told_to_have(annotations, expected) -> None:
 def test_a_device_that_is_told_twice_and_one_that_there_is_not() -> None:
     told = (("GPU-1", 10, 100), ("GPU-1", 5, 0), ("GPU-9", 7, 0))
     assert given(V100S, told) == {1: (15, 100)}
+
+
+def test_pods_of_several_shares_are_not_counted_for_ever() -> None:
+    rooms = [Room(0, 1_000_000, 0, 1000, 0, 1000)] * 4
+    assert copies(rooms, [Share(2, 0)] * 2, 1024) == 128
+    assert copies(rooms, [Share(2, 0)] * 1000, 1024) == 1
