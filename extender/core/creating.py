@@ -8,7 +8,7 @@ from typing import Any
 from extender.core import attempts, telling
 from extender.core import commands as c
 from extender.core.api import PODS
-from extender.core.capacity import CAPACITY, ON_DEMAND, confine
+from extender.core.capacity import CAPACITY, CAPACITY_TYPES, ON_DEMAND, confine
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import PLACED, Gang, Member, Slot, Stage
@@ -156,9 +156,9 @@ def dress(s: State, gang: Gang, body: dict[str, Any], node: str) -> dict[str, An
         spec["schedulerName"] = s.rules.scheduler_name
     meta.setdefault("annotations", {})[PLAN_ANNOTATION] = str(gang.attempt)
     task = meta["annotations"].get(TASK_ANNOTATION, "")
-    wish = meta["annotations"].get(CAPACITY) or (
-        ON_DEMAND if task in s.rules.on_demand_roles else ""
-    )
+    wish = meta["annotations"].get(CAPACITY)
+    if wish not in CAPACITY_TYPES:  # a template may have been copied with anything
+        wish = ON_DEMAND if task in s.rules.on_demand_roles else ""
     confine(spec, wish, s.rules.spot_labels)
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_patience(s, spec)]
     if node:
