@@ -77,8 +77,9 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         return
     if done.ok and done.object is not None:
         meta = done.object["metadata"]
-        if version(meta["resourceVersion"]) <= s.pods_listed:
-            # A list since then has not shown it: it is gone again, and is made anew.
+        if version(meta["resourceVersion"]) <= max(s.pods_listed, s.pods_shown):
+            # The watch or a list since then has come past it, and its replica is still to be made: it is
+            # gone again, and is made anew.
             gang.move(slot, Member.WANTED)
             return
         slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]

@@ -33,6 +33,7 @@ MARK = "Muster: "
 def pod_seen(s: State, pod: Pod, now: float) -> None:
     """A pod was added or changed."""
     meta = pod.metadata
+    s.pods_shown = max(s.pods_shown, version(meta.resource_version))
     known = _known(s, meta)
     claim = membership(pod)
     shape, fault = _shape(s, pod)

@@ -255,6 +255,8 @@ class State:
         self.synced = False
         #: resourceVersion as of which all pods were told last.
         self.pods_listed = 0
+        #: The latest resourceVersion of a pod that was told.
+        self.pods_shown = 0
         self.leading = False
         self.epoch = 0
         self.counters: dict[str, int] = {}

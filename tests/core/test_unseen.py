@@ -64,3 +64,26 @@ def test_an_answer_that_is_older_than_the_list_tells_of_nothing() -> None:
     m.flush()
     assert m.bound("j-worker-0")
     assert m.api.get(PODS, "j-worker-0", "default") is not None
+
+
+def test_an_answer_that_the_watch_has_overtaken_tells_of_nothing() -> None:
+    """Its pod came and went before the answer was read; its uid would be waited for for ever
+    (I7, chaos seed 910).
+    """
+    m = Machine()
+    do.nodes(m, 2)
+    blind(m)
+    m.faults.append(Fault("hold", verb="Create", kind="Pod", name="j-worker-0"))
+    do.job(m, "j", 2)
+    m.flush()
+    m.faults.clear()
+    replica = m.replicas[0]
+    key = next(key for key, chain in replica.chains.items() if chain)
+    replica.carry_out(key)
+    m.api.remove(GHOST)
+    m.api.watchers[-1] = replica.saw
+    do.pod(m, "later", schedulerName="another")
+    replica.deliver((PODS, "default", "later"))
+    m.flush()
+    assert m.api.get(PODS, "j-worker-0", "default") is not None
+    assert m.bound("j-worker-0")
