@@ -128,6 +128,8 @@ class Judge:
             self._bind_sent(link, life, request, record)
         elif request.method == "POST" and request.path.endswith("/pods") and not request.query:
             life.sent[id(request)] = request, record
+        elif "/podgroups/" in request.path and request.path.endswith("/status"):
+            life.sent[id(request)] = request, record
 
     def _leads(self, life: Life, request: Request) -> None:
         """Nobody writes without the Lease, and never two."""
@@ -218,7 +220,11 @@ class Judge:
             self._pod(change, life, sent[1] if sent is not None else None)
         elif change.resource in claims.GROUPS and change.kind != "DELETED":
             # It may be made, or ask for less, when its members are bound already.
-            self._note_whole((change.resource, *change.key))
+            group = (change.resource, *change.key)
+            self._note_whole(group)
+            sent = life.sent.get(id(request)) if life is not None else None
+            if life is not None and sent is not None:
+                self._note_whole_for(life, group, sent[1])
 
     def _lease(self, change: Change, life: Life | None) -> None:
         if life is None or change.kind == "DELETED":
@@ -316,8 +322,8 @@ class Judge:
             self.whole.add(record["metadata"]["uid"])
 
     def _note_whole_for(self, life: Life, group: Group, record: Sent) -> None:
-        """It was whole for who bound the last of it, who may not have been told that its minimum was
-        raised since, or that others are gone.
+        """It was whole for who bound the last of it, or writes its status, who may not have been told
+        that its minimum was raised since, or that others are gone.
         """
         resource, namespace, name = group
         seen = self.past.at(resource, (namespace, name), record.groups[resource])

@@ -42,7 +42,8 @@ class Life:
         self.lease_sent = 0.0
         #: Since when it holds the Lease without a break.
         self.led_since: float | None = None
-        #: Bindings and creations of pods, by the identity of their requests, which are kept for it.
+        #: Bindings and creations of pods, and statuses of groups, by the identity of their requests, which
+        #: are kept for it.
         self.sent: dict[int, tuple[Request, Sent]] = {}
         #: (uid, node, resourceVersion) of Bindings.
         self.binds: set[tuple[str, str, str]] = set()

@@ -229,8 +229,9 @@ def settle(s: State, gang: Gang, now: float) -> None:
     telling.end_strays(s, gang, now)
     if gang.stage != Stage.WAITING and gang.stays_satisfied():
         releasing.finish(s, gang, now)
-    elif gang.stage == Stage.WAITING and not gang.was_whole and gang.satisfied():
-        # One that a former leader completed, and did not live to write down.
+    elif gang.stage == Stage.WAITING and gang.uid and not gang.was_whole and gang.satisfied():
+        # One that a former leader completed, and did not live to write down. Without a record nobody
+        # knows yet how many are whole.
         releasing.finish(s, gang, now)
     _step_back(gang)
     lost = gang.count(Member.WANTED) and not gang.to_release

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from extender.chaos import vetoes
+from extender.chaos.judge import Judge
 from extender.chaos.network import Shown
 from extender.chaos.past import Past
 from extender.chaos.run import run
@@ -18,6 +19,7 @@ from extender.chaos.workloads import NAMESPACE, Workload
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.sim.history import Change
+from extender.sim.rest import Request
 
 
 @pytest.mark.usefixtures("groups_are_told_late")
@@ -48,6 +50,43 @@ def pod(name, uid, node=""):
     annotations = {"scheduling.k8s.io/group-name": "g"}
     meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "annotations": annotations}
     return {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+
+
+class Wire:
+    """A link as the judge looks at it."""
+
+    def __init__(self) -> None:
+        self.process = SimpleNamespace(dead=False, paused=False)
+        self.shown: defaultdict[api.Resource, Shown] = defaultdict(Shown)
+
+
+@pytest.mark.parametrize(("told", "whole"), [(2, {"new"}), (3, set())])
+def test_a_gang_was_whole_if_it_was_for_who_says_how_its_record_stands(told, whole):
+    """Seed 35546: the record was made anew while the watch of pods was silent, and one was gone."""
+    judge, wire = Judge(lambda: 0.0), Wire()
+    link: Any = wire
+    judge.started(link, "muster-0_1")
+    judge._lives[link].renewed = 0.0
+    meta = {"name": "g", "namespace": NAMESPACE, "uid": "new"}
+    record = {"metadata": meta, "spec": {"minMember": 2}}
+    first, second = pod("g-a", "a", "n0"), pod("g-b", "b", "n0")
+    for version, name, kind, obj in (
+        (1, "g-a", "ADDED", first),
+        (2, "g-b", "ADDED", second),
+        (3, "g-b", "DELETED", second),
+    ):
+        judge.changed(Change(version, api.PODS, (NAMESPACE, name), kind, obj, None), None, None)
+    place = (NAMESPACE, "g")
+    judge.changed(Change(4, api.VOLCANO_GROUPS, place, "ADDED", record, None), None, None)
+    assert judge.whole == set()
+    wire.shown[api.PODS].listed(told)
+    wire.shown[api.VOLCANO_GROUPS].listed(4)
+    path = f"{api.VOLCANO_GROUPS.path(NAMESPACE)}/g/status"
+    request = Request("PATCH", path)
+    judge.sent(link, request)
+    judge.changed(Change(5, api.VOLCANO_GROUPS, place, "MODIFIED", record, record), link, request)
+    assert judge.violations == []
+    assert judge.whole == whole
 
 
 def past_of_four() -> Past:

@@ -162,6 +162,24 @@ def test_a_group_that_came_when_its_members_were_bound_is_not_rolled_back_for_on
     assert not counts
 
 
+def test_members_that_no_record_asks_for_make_nobody_whole() -> None:
+    """The record of a namesake that is gone has let them through; the next one asks for more than
+    there is room for (I4, chaos seeds 31868, 34276).
+    """
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "g", 2, delete=True)
+    m.rest(20)
+    m.api.remove((VOLCANO_GROUPS, "default", "g"))
+    m.rest(20)
+    assert len(m.bound()) == 2
+    do.group(m, "g", 3, delete=True)
+    do.pod(m, "g-2", "g")
+    m.rest(60)
+    m.finish()
+    assert not m.bound()
+
+
 def rolled_back(m: Machine) -> None:
     """Two of three are bound and being deleted, as the third was refused; there is room for it now."""
     do.nodes(m, 3)
