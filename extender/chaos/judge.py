@@ -123,13 +123,12 @@ class Judge:
             {resource: link.shown[resource].version for resource in claims.GROUPS},
             link.shown[api.PODS].now(),
         )
-        if request.path.endswith("/binding"):
+        binds = request.path.endswith("/binding")
+        makes = request.method == "POST" and request.path.endswith("/pods") and not request.query
+        if binds or makes or ("/podgroups/" in request.path and request.path.endswith("/status")):
             life.sent[id(request)] = request, record
+        if binds:
             self._bind_sent(link, life, request, record)
-        elif request.method == "POST" and request.path.endswith("/pods") and not request.query:
-            life.sent[id(request)] = request, record
-        elif "/podgroups/" in request.path and request.path.endswith("/status"):
-            life.sent[id(request)] = request, record
 
     def _leads(self, life: Life, request: Request) -> None:
         """Nobody writes without the Lease, and never two."""
