@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Literal
 
 import orjson
 import pytest
@@ -70,11 +70,12 @@ def test_a_gang_was_whole_if_it_was_for_who_says_how_its_record_stands(told, who
     meta = {"name": "g", "namespace": NAMESPACE, "uid": "new"}
     record = {"metadata": meta, "spec": {"minMember": 2}}
     first, second = pod("g-a", "a", "n0"), pod("g-b", "b", "n0")
-    for version, name, kind, obj in (
+    changes: list[tuple[int, str, Literal["ADDED", "DELETED"], Manifest]] = [
         (1, "g-a", "ADDED", first),
         (2, "g-b", "ADDED", second),
         (3, "g-b", "DELETED", second),
-    ):
+    ]
+    for version, name, kind, obj in changes:
         judge.changed(Change(version, api.PODS, (NAMESPACE, name), kind, obj, None), None, None)
     place = (NAMESPACE, "g")
     judge.changed(Change(4, api.VOLCANO_GROUPS, place, "ADDED", record, None), None, None)
