@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import SimpleNamespace
-from typing import Any, Literal, Literal
+from typing import Any, Literal
 
 import orjson
 import pytest
