@@ -150,6 +150,26 @@ NO_FIELD = "error: no such field; did you mean"
             ),
         ),
         (
+            {
+                **job(),
+                "metadata": {
+                    "name": "j",
+                    "annotations": {"scheduling.muster.dev/restart": "gangs"},
+                },
+            },
+            (
+                "metadata.annotations[scheduling.muster.dev/restart]: error: 'gangs' is not allowed:"
+                " one of gang, pod"
+            ),
+        ),
+        (
+            job(runPolicy={"managedBy": "me"}),
+            (
+                "spec.runPolicy.managedBy: error: 'me' is not allowed:"
+                " kubeflow.org/training-operator or kueue.x-k8s.io/multikueue"
+            ),
+        ),
+        (
             {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
             f": warning: Muster does not run this kind (it runs {RUNS}); only advice is given",
         ),

@@ -32,7 +32,7 @@ SCHEDULER = "muster"
 #: Seconds that a simulated container takes to start.
 START_SECONDS = 0.3
 #: Seconds within which the service must lead: kernels may have to be compiled first.
-LEAD_SECONDS = 120.0
+LEAD_SECONDS = 300.0
 
 
 class Cluster(Struct, frozen=True):

@@ -13,7 +13,7 @@ from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
-from extender.jobs import capacity, meeting
+from extender.jobs import capacity, meeting, restarts
 from extender.jobs import pods as objects
 from extender.jobs.model import KindFacts, Role, TrainingJob, read
 from extender.jobs.pods import Env
@@ -155,4 +155,5 @@ class Kind(ABC):
         meeting.wish(parsed, self.facts.specs_key)
         self.check(parsed)
         capacity.wishes(parsed)
+        restarts.unit(parsed.annotations)
         return parsed

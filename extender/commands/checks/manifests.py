@@ -54,6 +54,8 @@ _TEMPLATES = {
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "extensions"})
 #: The Prometheus Operator's kinds, of which manifests/monitoring has some: no pods come of them.
 _WITHOUT_PODS = frozenset({"monitoring.coreos.com"})
+#: The one other controller that a job may name (runPolicy.managedBy), as the definitions say.
+_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 _LABELS = (SIGS_LABEL, ACK_NAME, ACK_MIN)
 _ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 
@@ -216,6 +218,10 @@ def _job(
         yield document.invalid(error)
         return
     together.subject(document, training.subject(kind, whole))
+    managed_by = dig(whole, "spec", "runPolicy", "managedBy") or kind.managed_by
+    if managed_by not in (kind.managed_by, _MULTIKUEUE):
+        field, allowed = "spec.runPolicy.managedBy", f"{kind.managed_by} or {_MULTIKUEUE}"
+        yield document.problem(field, f"{managed_by!r} is not allowed: {allowed}")
     for replica in replicas:
         # One replica speaks for its role.
         if replica.index == 0:
