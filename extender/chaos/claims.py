@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from extender.core.api import (
     JAX_JOBS,
     NATIVE_GROUPS,
@@ -14,6 +17,9 @@ from extender.core.api import (
     Resource,
 )
 from extender.core.objects import Manifest
+
+#: Annotation of a pod: its task in a Volcano group.
+TASK = "volcano.sh/task-spec"
 
 GROUPS = (VOLCANO_GROUPS, SIGS_GROUPS, NATIVE_GROUPS)
 #: Kinds of training jobs, with the field that says what replicas they have.
@@ -55,6 +61,16 @@ def minimum(resource: Resource, group: Manifest) -> int:
     return int(spec.get("minMember", 1))
 
 
+def tasks_short(group: Manifest, members: Iterable[Manifest]) -> Counter[str]:
+    """How many of which task (role) it has to have placed yet, beside the least number of all."""
+    least = Counter((group.get("spec") or {}).get("minTaskMember") or {})
+    return least - Counter(task_of(pod) for pod in members if placed(pod))
+
+
+def task_of(pod: Manifest) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(TASK, ""))
+
+
 def phase(pod: Manifest) -> str:
     return str((pod.get("status") or {}).get("phase", "Pending"))
 
@@ -88,6 +104,11 @@ def replicas(kind: Resource, job: Manifest) -> dict[str, Manifest]:
         for role, spec in job["spec"][JOBS[kind]].items()
         for index in range(spec["replicas"])
     }
+
+
+def role_of(job: Manifest, pod_name: str) -> str:
+    """The role of one of its :func:`replicas`, in lower case."""
+    return pod_name.removeprefix(f"{job['metadata']['name']}-").rpartition("-")[0]
 
 
 def least_of(kind: Resource, job: Manifest) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from extender.chaos import claims
@@ -15,6 +16,7 @@ from extender.sim.store import Store
 
 Problem = tuple[str, str]
 
+_NO_TASKS: Counter[str] = Counter()
 #: Condition of Kubernetes' own PodGroup.
 _NATIVE = "PodGroupInitiallyScheduled"
 
@@ -61,8 +63,9 @@ class Settled:
         least = claims.minimum(resource, record)
         there = sum(map(claims.placed, members))
         waiting = [pod for pod in wanted if not claims.node_of(pod) and not claims.ended(pod)]
+        short = claims.tasks_short(record, members)
         if there >= least:
-            for pod in waiting:
+            for pod in () if short else waiting:
                 if self._fits([pod], 1):
                     yield "I7", f"{pod['metadata']['name']} of the whole gang {name} fits and waits"
                     return
@@ -70,7 +73,7 @@ class Settled:
         running = [pod for pod in members if claims.placed(pod) and not claims.ended(pod)]
         if not waiting and not running:
             return
-        if len(waiting) >= least - there and self._fits(waiting, least - there):
+        if self._fits(waiting, max(least - there, short.total()), short):
             yield "I7", f"gang {name}: {there} of {least} are placed, and the rest fits"
         elif not self._says_why(resource, record):
             yield "I7", f"gang {name}: {there} of {least} are placed, and it does not say why"
@@ -111,7 +114,14 @@ class Settled:
             return []
         names = {pod["metadata"]["name"] for pod in members}
         return [
-            {"metadata": {"name": name, "uid": f"unmade {name}"}, "spec": spec}
+            {
+                "metadata": {
+                    "name": name,
+                    "uid": f"unmade {name}",
+                    "annotations": {claims.TASK: claims.role_of(job, name)},
+                },
+                "spec": spec,
+            }
             for name, spec in claims.replicas(kind, job).items()
             if name not in names
         ]
@@ -164,13 +174,16 @@ class Settled:
             map(claims.owner_uid, running)
         )
 
-    def _fits(self, pods: list[Manifest], count: int) -> bool:
-        """Whether ``count`` of the pods fit at once: every choice is tried."""
+    def _fits(self, pods: list[Manifest], count: int, tasks: Counter[str] = _NO_TASKS) -> bool:
+        """Whether ``count`` of the pods fit at once, with so many of these ``tasks``: every choice is
+        tried.
+        """
         if count <= 0:
-            return True
-        if len(pods) < count:
+            return not tasks
+        if len(pods) < count or tasks.total() > count:
             return False
         first, rest = pods[0], pods[1:]
+        others = tasks - Counter([claims.task_of(first)])
         tried: list[tuple[object, ...]] = []
         for row in self._usage.nodes():
             alike = (sorted(row.used.items()), sorted(row.allocatable.items()), _open(first, row))
@@ -179,11 +192,11 @@ class Settled:
             tried.append(alike)
             self._usage.add({**first, "metadata": {"uid": first["metadata"]["uid"]}}, row.name)
             try:
-                if self._fits(rest, count - 1):
+                if self._fits(rest, count - 1, others):
                     return True
             finally:
                 self._usage.remove(first["metadata"]["uid"])
-        return self._fits(rest, count)
+        return self._fits(rest, count, tasks)
 
 
 def _open(pod: Manifest, row: Row) -> bool:

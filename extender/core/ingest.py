@@ -320,7 +320,7 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
         if slot.doomed:
             s.delete_pod(gang, slot)
     elif slot.state == Member.WANTED:
-        gang.move(slot, Member.HELD)
+        _is_made(gang, slot)
     gang.ran(slot, runs=slot.state == Member.BOUND and pod.status.phase == "Running")
     if pod.spec.node_name or slot.state in (Member.FINISHED, Member.FAILED):
         s.unassign(gang, slot)
@@ -335,6 +335,16 @@ def _transition(s: State, gang: Gang, slot: Slot, pod: Pod, now: float) -> None:
         _look_for_refusal(s, gang, slot, pod, now)
     elif slot.state == Member.HELD:
         slot.scheduled_message = scheduled_message(pod.status)
+
+
+def _is_made(gang: Gang, slot: Slot) -> None:
+    """The pod of a replica that was wanted is there. Where it has a place already, because an earlier
+    pod was lost there, nobody else lets it through: it is released, or replaced if it is pinned
+    elsewhere.
+    """
+    gang.move(slot, Member.HELD)
+    if slot.node and slot.name not in gang.later:
+        gang.to_release.append(slot.name)
 
 
 def _yield_place(s: State, gang: Gang, slot: Slot) -> None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from extender.core.framework import Replica
 from extender.core.objects import Pod
+from extender.core.quantity import count
 from extender.jobs.history import History
 from extender.jobs.model import Role, TrainingJob
 from extender.jobs.restarts import TAKEN, number_of
@@ -92,10 +93,12 @@ def call(
     stale = [(r, p) for r, p in (*past, *present) if number_of(p) < restart]
     past = [(r, p) for r, p in past if number_of(p) >= restart]
     before = History.read(job.annotations)
-    history = before.after((*past, *fresh), stale)
+    names = {replica.pod_name for replica in replicas}
+    outside = [pod for each in (ended, mine) for name, pod in each.items() if name not in names]
+    former = [(replica, pod) for pod in outside if (replica := _former(job, pod)) is not None]
+    history = before.after((*past, *fresh), (*stale, *former))
     absent = [replica for replica in replicas if replica.pod_name not in mine]
     unfinished = [r for r in absent if (r.role, r.index) not in history.finished]
-    names = {replica.pod_name for replica in replicas}
     by_name = {role.name: role for role in job.roles}
     past = [(r, p) for r, p in past if r.pod_name not in mine]
     here, gone = _by_role(job, fresh), _by_role(job, past)
@@ -134,6 +137,13 @@ def call(
         blocked=tuple(others[r.pod_name] for r in unfinished if r.pod_name in others),
         surplus=tuple(pod for name, pod in mine.items() if name not in names),
     )
+
+
+def _former(job: TrainingJob, pod: Pod) -> Replica | None:
+    """Which replica a pod was that the job asks for no more: it may ask for that one again."""
+    head, _, index = pod.metadata.name.rpartition("-")
+    role, number = head.removeprefix(f"{job.name}-"), count(index)
+    return None if role == head or number is None else Replica(role, number, pod.metadata.name)
 
 
 def _by_role(job: TrainingJob, pods: Sequence[tuple[Replica, Pod]]) -> dict[str, list[Pod]]:

@@ -7,7 +7,7 @@ from extender.core.api import PODS
 from extender.core.gang import Member
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
-from tests.core.machine_api import Place
+from tests.core.machine_api import Place, seen
 
 GHOST: Place = (PODS, "default", "j-worker-0")
 
@@ -87,3 +87,24 @@ def test_an_answer_that_the_watch_has_overtaken_tells_of_nothing() -> None:
     m.flush()
     assert m.api.get(PODS, "j-worker-0", "default") is not None
     assert m.bound("j-worker-0")
+
+
+def test_a_member_made_anew_behind_a_watch_that_lags_is_released_all_the_same() -> None:
+    """Chaos seed 21332: shown all at once that its earlier pod was there and went, and the one that
+    was made since, which was known by its answer alone.
+    """
+    m = Machine()
+    do.nodes(m, 1)
+    m.scheduler.name = "nobody"
+    do.job(m, "j", 1)
+    m.flush()
+    replica = m.replicas[0]
+    (place,) = (place for place in m.api.objects if place[0] == PODS)
+    slot = do.of(m, "j").members[place[2]]
+    assert slot.state == Member.RELEASED
+    new = m.api.get(PODS, place[2], "default")
+    assert new is not None
+    old = {**new, "metadata": {**new["metadata"], "uid": "before", "resourceVersion": "1"}}
+    replica.turn(seen(PODS, old), e.PodGone("default", place[2], "before"), seen(PODS, new))
+    assert slot.uid == new["metadata"]["uid"]
+    assert slot.state == Member.RELEASED
