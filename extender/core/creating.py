@@ -75,14 +75,11 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
     gang.progress_at = max(gang.progress_at, now)
     if gang.members.get(slot.name) is not slot or slot.state != Member.CREATING:
         return
-    if done.ok and done.object is not None:
-        meta = done.object["metadata"]
-        if version(meta["resourceVersion"]) <= max(s.pods_listed, s.pods_shown):
-            # The watch or a list since then has come past it, and its replica is still to be made: it is
-            # gone again, and is made anew.
-            gang.move(slot, Member.WANTED)
-            return
-        slot.uid, slot.resource_version = meta["uid"], meta["resourceVersion"]
+    made = done.object["metadata"] if done.ok and done.object is not None else None
+    # The watch, or a list, has come past it since, and its replica is still to be made: it is gone again.
+    told = max(s.pods_listed, s.pods_shown)
+    if made is not None and version(made["resourceVersion"]) > told:
+        slot.uid, slot.resource_version = made["uid"], made["resourceVersion"]
         slot.pinned, slot.released_at = node, now
         s.uids[slot.uid] = (gang.key.namespace, slot.name)
         gang.move(slot, telling.on_way(s, slot) if slot.node else Member.HELD)
@@ -100,7 +97,12 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         # The gang runs, or starts, without it: asked again after a pause.
         attempts.withdraw(s, gang, slot, "", now)
         gang.move(slot, Member.WANTED)
-        _tell_job(s, gang, refusal)
+        if made is None:
+            _tell_job(s, gang, refusal)
+    elif made is not None:
+        # Who deletes what Muster makes, at once and again, is met after longer and longer pauses.
+        gang.attempt += gang.stage == Stage.WAITING
+        attempts.abort(s, gang, f"{slot.name} was deleted as soon as it was made", now)
     elif done.code == 409:
         # Its own, of a create whose answer was lost: the watch will show it. Or a namesake that is
         # not the job's: asked again after a pause, until it is gone. One that was made only to be seen
