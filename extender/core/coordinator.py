@@ -62,6 +62,7 @@ class Coordinator:
         s = self.state
         for node in [node for node in s.health.gone if not s.cluster.pods.waiting_for(node)]:
             s.health.forget(node)
+        ingest.tell_jobs(s)
         for node, keys in list(s.unhoused.items()):
             if all(s.housed(key, node) is None for key in keys):
                 del s.unhoused[node]
@@ -99,7 +100,6 @@ def _take_back(s: State, now: float) -> None:
 def _step(s: State, now: float) -> None:
     s.releases, s.bindings = RELEASES_A_STEP, BINDS_A_STEP
     jobwrites.spare(s, now)
-    ingest.tell_jobs(s)
     awake = [
         job
         for job in s.jobs.values()

@@ -403,3 +403,11 @@ def test_where_a_zone_goes_every_pod_is_looked_at_once() -> None:
     job.pods = Counted(job.pods)
     leader(m).turn(*(e.NodeGone(f"n{at}") for at in range(10, 60)))
     assert len(looks) < 10
+
+
+def test_a_standby_keeps_no_news_of_nodes() -> None:
+    m = whole(2)
+    replica = leader(m)
+    replica.turn(e.LeaderLost())
+    replica.turn(e.NodeGone("n0"))
+    assert not replica.state.node_news
