@@ -48,7 +48,8 @@ def test_a_member_that_a_list_does_not_show_is_gone_and_is_made_again() -> None:
     assert m.bound("j-worker-0")
 
 
-def test_an_answer_that_is_older_than_the_list_tells_of_nothing() -> None:
+def made_and_gone() -> Machine:
+    """A pod that was made and is gone: nobody has been shown it, and the answer has not been read."""
     m = Machine()
     do.nodes(m, 2)
     blind(m)
@@ -60,6 +61,11 @@ def test_an_answer_that_is_older_than_the_list_tells_of_nothing() -> None:
     key = next(key for key, chain in replica.chains.items() if chain)
     replica.carry_out(key)
     m.api.remove(GHOST)
+    return m
+
+
+def test_an_answer_that_is_older_than_the_list_tells_of_nothing() -> None:
+    m = made_and_gone()
     listed(m)
     m.rest()
     assert m.bound("j-worker-0")
@@ -70,17 +76,8 @@ def test_an_answer_that_the_watch_has_overtaken_tells_of_nothing() -> None:
     """Its pod came and went before the answer was read; its uid would be waited for for ever
     (I7, chaos seed 910).
     """
-    m = Machine()
-    do.nodes(m, 2)
-    blind(m)
-    m.faults.append(Fault("hold", verb="Create", kind="Pod", name="j-worker-0"))
-    do.job(m, "j", 2)
-    m.flush()
-    m.faults.clear()
+    m = made_and_gone()
     replica = m.replicas[0]
-    key = next(key for key, chain in replica.chains.items() if chain)
-    replica.carry_out(key)
-    m.api.remove(GHOST)
     m.api.watchers[-1] = replica.saw
     do.pod(m, "later", schedulerName="another")
     replica.deliver((PODS, "default", "later"))
