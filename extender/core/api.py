@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 #: API group of Muster's own objects, labels and annotations.
 MUSTER_GROUP = "scheduling.muster.dev"
+
+_VERSION = re.compile(r"v([0-9]{1,9})(?:(alpha|beta)([0-9]{1,9}))?")
+#: What a version without either is beyond.
+_STAGES = ("alpha", "beta", None)
+
+
+def newness(version: str) -> tuple[int, int, int, str]:
+    """Greater for the newer version of an API group: v1 is newer than v2beta1, v1beta10 than v1beta9.
+    Names of another form are older than all, among themselves by name.
+
+    Source: k8s.io/apimachinery pkg/version/helpers.go (CompareKubeAwareVersionStrings).
+    """
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return -1, 0, 0, version
+    major, stage, minor = found.groups()
+    return _STAGES.index(stage), int(major), int(minor or 0), version
 
 
 class Resource(Struct, frozen=True, order=True):

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from extender.core.alignment import Alignment
+from extender.core.api import newness
 from extender.core.places import Place, replayed
 from extender.core.topology import equipment as gear
 from extender.core.topology import parts, registers
@@ -67,7 +68,7 @@ class Known(Struct):
     @property
     def zones(self) -> NodeZones | None:
         """What the newest version of the API tells."""
-        return self.told[max(self.told)] if self.told else None
+        return self.told[max(self.told, key=newness)] if self.told else None
 
     def changed(self) -> None:
         """What followed from it follows no more."""

@@ -16,6 +16,7 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
+from extender.core.api import newness
 from extender.core.errors import InvalidObject
 from extender.core.objects import ApiStruct, Meta
 from extender.core.topology.domains import CLIQUES, HOST, TIER_LABEL, DomainTable, Level
@@ -112,7 +113,7 @@ class Network:
 
     def _levels_of(self, name: str) -> tuple[str, ...] | None:
         told = self._topologies.get(name)
-        return told[max(told)] if told else None
+        return told[max(told, key=newness)] if told else None
 
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> None:
         """As :meth:`DomainTable.put`."""
