@@ -9,8 +9,8 @@ import pytest
 
 from extender.core import commands as c
 from extender.core import events as e
+from extender.core import finding, planner, turns
 from extender.core import objects as o
-from extender.core import placing, planner, turns
 from extender.core.api import GANG_PLANS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.gang import Gang
@@ -36,7 +36,7 @@ class Crowd:
             self.searches += 1
             return plan(*args, **options)
 
-        monkeypatch.setattr(placing, "plan", counted)
+        monkeypatch.setattr(finding, "plan", counted)
         for event in (e.NodeSeen(node("n", gpus=8)), e.Synced(), e.LeaderGained(epoch=1)):
             self.core.apply(event, self.now)
 
