@@ -27,6 +27,7 @@ from extender.core.resources import render
 from extender.core.shape import PodShape
 from extender.core.shapes import Shapes
 from extender.core.storage import Storage
+from extender.core.topology import parts
 from extender.core.topology.domains import Level
 from extender.core.topology.equipment import GPU, UNKNOWN, Equipment
 from extender.core.topology.nrt import NodeZones
@@ -204,9 +205,18 @@ class Cluster:
         state = (node, shape, meta.deletion_timestamp is not None, blocks)
         if self._state(meta.uid) != state:
             self._replace(meta.uid, f"{meta.namespace}/{meta.name}", *state)
-        self._share(meta.uid, parts_given(meta.annotations, shape.aligned))
+        self._share(meta.uid, parts_given(meta.annotations))
         if problem is not None:
             raise problem
+
+    def not_believed(self, uid: str) -> list[InvalidObject]:
+        """Which devices a counted pod says it has, where that contradicts what it asks for."""
+        slot = self.pods.slots.get(uid)
+        told = self.shared.get(slot, ()) if slot is not None else ()
+        if slot is None or not told:
+            return []
+        registered = self.zones.equipment(self.pods.nodes[slot]).parts
+        return parts.contradictions(told, self._shape(slot).aligned, registered)
 
     def remove_pod(self, uid: str) -> None:
         """A pod is gone or has ended."""
@@ -401,15 +411,15 @@ class Cluster:
         if changed or self.followers:
             self.capacity_generation += 1
 
-    def _share(self, uid: str, told: Given | None) -> None:
-        """Which parts of GPUs a counted pod is told to have; None: that is not told."""
+    def _share(self, uid: str, told: Given) -> None:
+        """Which parts of GPUs a counted pod is told to have; (): that is not told."""
         slot = self.pods.slots[uid]
-        if self.shared.get(slot) == told:
+        if self.shared.get(slot, ()) == told:
             return
-        if told is None:
-            del self.shared[slot]
-        else:
+        if told:
             self.shared[slot] = told
+        else:
+            del self.shared[slot]
         self.zones.gave(self.pods.nodes[slot])
         self.capacity_generation += 1
 

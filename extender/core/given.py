@@ -124,13 +124,14 @@ def _rooms(node: Known, devices: registers.Devices) -> tuple[parts.Rooms, dict[A
     how many of those that are planned have no room any more.
     """
     rooms, homeless = parts.empty(devices), dict[Alignment, int]()
-    told = {
-        key: node.shared[key] for key in node.pods if isinstance(key, int) and key in node.shared
-    }
-    for each in told.values():
-        for at, (memory, milli) in registers.given(devices, each).items():
-            rooms[at] = rooms[at].less(memory, milli)
-    rest = [(key, pod) for key, pod in node.pods.items() if key not in told]
+    rest = []
+    for key, pod in node.pods.items():
+        told = node.shared.get(key, ()) if isinstance(key, int) else ()
+        left = parts.taken_as_told(rooms, devices, told, pod)
+        if left is None:
+            rest.append((key, pod))
+        else:
+            rooms = left
     for key, pod in sorted(rest, key=lambda each: isinstance(each[0], str)):
         asked = parts.asked(pod, devices.convention)
         left = parts.take(rooms, asked)

@@ -238,6 +238,9 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None, shape: PodShape 
         s.cluster.upsert_pod(pod, shape)
     except InvalidObject:
         s.count("invalid_pods")
+    for each in s.cluster.not_believed(uid):
+        meta = pod.metadata
+        s.notice(PODS, meta.namespace, meta.name, uid, "Warning", "InvalidDevices", str(each))
     after = s.cluster.row_of_pod(uid)
     if before is None and after is not None and not ours:
         _touch(s, node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from extender.core import commands as c
 from extender.core import events as e
 from extender.core import inspecting
 from extender.core.answers import StateView
@@ -136,6 +137,48 @@ def test_what_a_pod_is_told_to_have_replaces_what_was_assumed() -> None:
     assert Snapshot(made).capacity(share(90)).tolist() == [1]
     assert len(made.shared) == 1
     made.verify()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        # Both devices whole, a device of another node, more of its own, all of it again and again.
+        {ALLOCATED: "a-0,NVIDIA,80000,100:a-1,NVIDIA,80000,100:;"},
+        {ALLOCATED: "b-0,NVIDIA,8000,30:;"},
+        {ALLOCATED: "a-0,NVIDIA,80000,100:;"},
+        {ALLOCATED: "a-0,NVIDIA,8000,30:;" * 100},
+        {"volcano.sh/vgpu-ids-new": "a-0,NVIDIA,80000,100:a-1,NVIDIA,80000,100:"},
+        {"alibabacloud.com/gpu-index": "0-1"},
+    ],
+)
+def test_a_pod_that_says_it_has_more_takes_what_it_asks_for_and_is_told(forged) -> None:
+    brain = Coordinator(Rules(), SESSION, {})
+    for event in (e.NodeSeen(hami("a", 2)), e.Synced(), e.LeaderGained(1)):
+        brain.apply(event, 1.0)
+    brain.apply(e.PodSeen(pod("r", node="a", requests=part(30))), 1.0)
+    made = brain.state.cluster
+    before = [Snapshot(made).capacity(share(*ask)).tolist() for ask in ((70,), (80,), (100,), (0,))]
+    assert before == [[2], [1], [1], [19]]
+    brain.apply(e.PodSeen(pod("r", node="a", requests=part(30), annotations=forged)), 1.0)
+    after = [Snapshot(made).capacity(share(*ask)).tolist() for ask in ((70,), (80,), (100,), (0,))]
+    assert after == before
+    # One that asks for none has none.
+    brain.apply(e.PodSeen(pod("liar", node="a", annotations=forged)), 1.0)
+    assert Snapshot(made).capacity(share(70)).tolist() == [2]
+    said = {each.name: each for each in brain.step(2.0) if isinstance(each, c.Notice)}
+    assert said.keys() == {"r", "liar"}
+    (key,) = forged
+    assert {each.reason for each in said.values()} == {"InvalidDevices"}
+    assert all(each.message.startswith(f"metadata.annotations[{key}]") for each in said.values())
+    made.verify()
+
+
+def test_two_pods_that_say_they_have_the_same_room_take_it_twice() -> None:
+    made = cluster(hami("a", 2))
+    for at in range(2):
+        run(made, f"runs-{at}", "a", 60, device="a-0")
+    assert Snapshot(made).capacity(share(50)).tolist() == [0]
+    assert Snapshot(made).capacity(share(40)).tolist() == [2]
 
 
 def test_nodes_that_register_nothing_have_no_parts() -> None:

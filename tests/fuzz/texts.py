@@ -10,6 +10,7 @@ from extender.core import quantity, times
 from extender.core.errors import ConfigError, InvalidObject, QuantityError
 from extender.core.resources import read_units
 from extender.core.topology import annotation, nrt, parts, read, registers
+from extender.core.topology.kubelet import Container
 from extender.core.topology.kubelet_shares import Share
 from extender.settings import parse_text
 from tests.fuzz.draw import Draw, spoilt, written
@@ -38,6 +39,7 @@ _REGISTERS = (
     "GPU-0,10,24576,NVIDIA-A10,true,hami-core:",
     '[{"id":"GPU-0","count":10,"devmem":32768,"devcore":100,"health":true}]',
 )
+_TOLD = ("GPU-0,NVIDIA,3000,30:;", "GPU-0,NVIDIA,3000,30:GPU-1,NVIDIA,3000,30:;;", "0-1", ";")
 _ZONES: dict[str, Any] = {
     "metadata": {"name": "n0"},
     "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
@@ -89,14 +91,30 @@ def shares(data: bytes) -> None:
     assert (known is None) == bool(wrong)
     for error in wrong:
         readable(error, 2000)
-    keys = [*registers.GIVEN.values(), registers.INDEX_ANNOTATION]
-    told_text = _edited("GPU-0,NVIDIA,3000,30:;", draw)
-    told = registers.read_given({keys[draw.below(len(keys))]: told_text}, ())
+    keys = [*registers.GIVEN.values()]
+    told_text = _edited(_TOLD[draw.below(len(_TOLD))], draw)
+    told = registers.read_given({keys[draw.below(len(keys))]: told_text})
+    share = Share(1 + draw.below(2), 300, 3000, convention=[*registers.GIVEN][draw.below(3)])
+    pod = [Container(share=share)]
+    for error in parts.contradictions(told, pod, known):
+        readable(error, 2000)
     if known is not None:
-        rooms = parts.empty(known)
-        for at, (memory, milli) in registers.given(known, told or ()).items():
-            rooms[at] = rooms[at].less(memory, milli)
-        assert 0 <= parts.copies(rooms, [Share(1, 300, 3000)], 9) <= 9
+        _takes_no_more_than_it_asks_for(known, told, pod)
+
+
+def _takes_no_more_than_it_asks_for(
+    known: registers.Devices, told: registers.Given, pod: list[Container]
+) -> None:
+    before = parts.empty(known)
+    left = parts.taken_as_told(before, known, told, pod)
+    if left is None:
+        return
+    (share,) = parts.asked(pod, known.convention)
+    taken = [(was, now) for was, now in zip(before, left, strict=True) if was != now]
+    assert len(taken) == share.devices
+    for was, now in taken:
+        assert was.less(was.need(share), share.milli) == now
+    assert 0 <= parts.copies(left, [share], 9) <= 9
 
 
 def _edited(text: str, draw: Draw) -> str:

@@ -32,6 +32,9 @@ def asked(**more) -> list[Share | None]:
             [Share(2, 500, 8000, convention=VOLCANO)],
         ),
         ({"volcano.sh/vgpu-number": 1}, [None]),
+        # Volcano takes memory alone for one device.
+        ({"volcano.sh/vgpu-memory": 8000}, [Share(1, 0, 8000, convention=VOLCANO)]),
+        ({"nvidia.com/gpumem": 8000}, [None]),
     ],
 )
 def test_shares_by_resource(requests, expected) -> None:

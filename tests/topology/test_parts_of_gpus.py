@@ -9,10 +9,21 @@ from functools import cache
 import pytest
 
 from extender.core.errors import InvalidObject
+from extender.core.topology import registers
 from extender.core.topology.kubelet import INIT, Container
 from extender.core.topology.kubelet_shares import ALIBABA, HAMI, VOLCANO, Share
-from extender.core.topology.parts import Room, asked, broken, copies, take, worth
-from extender.core.topology.registers import Devices, given, read, read_given
+from extender.core.topology.parts import (
+    Room,
+    asked,
+    broken,
+    contradictions,
+    copies,
+    empty,
+    take,
+    taken_as_told,
+    worth,
+)
+from extender.core.topology.registers import Devices, read, read_given
 
 MOST = 1000
 
@@ -182,29 +193,129 @@ def test_a_register_that_cannot_be_read(text: str, words: str) -> None:
     assert words in str(wrong[0])
 
 
+ALLOCATED, IDS, INDEX = registers.GIVEN[HAMI], registers.GIVEN[VOLCANO], registers.GIVEN[ALIBABA]
+TWO = "GPU-0,NVIDIA,3000,30:GPU-1,NVIDIA,3000,30:"
+
+
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
-        ({}, None),
+        ({}, []),
+        ({ALLOCATED: f"{TWO};"}, [(HAMI, ((("GPU-0", 3000), ("GPU-1", 3000)),))]),
         (
-            {"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,3000,30:GPU-1,NVIDIA,3000,30:;"},
-            (("GPU-0", 3000, 300), ("GPU-1", 3000, 300)),
+            {ALLOCATED: ";GPU-0,NVIDIA,3000,30:;GPU-1,NVIDIA,7,0:;"},
+            [(HAMI, ((("GPU-0", 3000),), (("GPU-1", 7),)))],
         ),
-        ({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,8000,0:"}, (("GPU-0", 8000, 0),)),
-        ({"alibabacloud.com/gpu-index": "0-3"}, (("0", 0, 460), ("3", 0, 460))),
-        ({"hami.io/vgpu-devices-allocated": ";"}, None),
-        ({"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,much,30:"}, None),
-        ({"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA," + "9" * 5000 + ",30:"}, None),
+        ({IDS: "GPU-0,NVIDIA,8000,0:"}, [(VOLCANO, ((("GPU-0", 8000),),))]),
+        ({INDEX: "0-3"}, [(ALIBABA, ((("0", 0), ("3", 0)),))]),
+        ({ALLOCATED: ";", IDS: ""}, []),
+        # What cannot be read names no device.
+        ({ALLOCATED: "GPU-0,NVIDIA,much,30:"}, [(HAMI, ())]),
+        ({ALLOCATED: f"{TWO}GPU-2:;"}, [(HAMI, ())]),
+        ({ALLOCATED: "GPU-0,NVIDIA," + "9" * 5000 + ",30:"}, [(HAMI, ())]),
+        ({ALLOCATED: "GPU-0,NVIDIA,1,30:" * 10_000}, [(HAMI, ())]),
+        ({INDEX: "0-\u0663"}, [(ALIBABA, ())]),
+        ({"hami.io/nobody-devices-allocated": f"{TWO};"}, []),
     ],
 )
 def test_what_pods_are_told_to_have(annotations, expected) -> None:
-    pod = [Container(share=Share(2, 460, convention=ALIBABA))]
-    assert read_given(annotations, pod) == expected
+    told = read_given(annotations)
+    assert [(each.convention, each.devices) for each in told] == expected
+    assert all(len(each.text) <= 100 for each in told)
 
 
-def test_a_device_that_is_told_twice_and_one_that_there_is_not() -> None:
-    told = (("GPU-1", 10, 100), ("GPU-1", 5, 0), ("GPU-9", 7, 0))
-    assert given(V100S, told) == {1: (15, 100)}
+#: Two devices of 32 GB that work.
+PAIR = Devices(HAMI, ("GPU-0", "GPU-1"), (10, 10), (32768, 32768), (1000, 1000))
+EMPTY = tuple(empty(PAIR))
+
+
+@pytest.mark.parametrize(
+    ("text", "pod", "taken"),
+    [
+        ("GPU-1,NVIDIA,3000,30:;", [Share(1, 300, 3000)], [(0, 0), (3000, 300)]),
+        (f"{TWO};", [Share(2, 300, 3000)], [(3000, 300), (3000, 300)]),
+        # How much is what the pod asks for, whatever it is told.
+        ("GPU-1,NVIDIA,1,99:;", [Share(1, 300, 3000)], [(0, 0), (3000, 300)]),
+        ("GPU-1,NVIDIA,32768,0:;", [Share(1, 300, 0, 25)], [(0, 0), (8192, 300)]),
+        # Of one that asks for no amount the default of its scheduler counts.
+        ("GPU-1,NVIDIA,4000,0:;", [Share(1, 0)], [(0, 0), (4000, 0)]),
+        ("GPU-1,NVIDIA,90000,0:;", [Share(1, 0)], [(0, 0), (32768, 0)]),
+        ("GPU-1,NVIDIA,1,0:;GPU-1,NVIDIA,1,0:;", [Share(1, 100, 10)] * 2, [(0, 0), (20, 200)]),
+    ],
+)
+def test_devices_that_a_pod_is_told_to_have_are_those(text, pod, taken) -> None:
+    left = taken_as_told(EMPTY, PAIR, read_given({ALLOCATED: text}), _pod(*pod))
+    assert left is not None
+    found = [(a.memory - b.memory, a.milli - b.milli) for a, b in zip(EMPTY, left, strict=True)]
+    assert found == taken
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "pod", "allowed"),
+    [
+        (ALLOCATED, f"{TWO};", [Share(1, 300, 3000)], "1 different devices of HAMi"),
+        (ALLOCATED, "GPU-0,NVIDIA,1,1:;", [Share(2, 300, 3000)], "2 different devices of HAMi"),
+        (ALLOCATED, "GPU-0,N,1,1:GPU-0,N,1,1:;", [Share(2, 0, 1)], "2 different devices of HAMi"),
+        (ALLOCATED, f"{TWO};", [Share(1, 0, 1)] * 2, "1 + 1 different devices of HAMi"),
+        (
+            ALLOCATED,
+            "GPU-0,NVIDIA,3001,30:;",
+            [Share(1, 300, 3000)],
+            "no more MiB of a device than",
+        ),
+        (ALLOCATED, "GPU-0:;", [Share(1, 300, 3000)], "1 different devices of HAMi"),
+        (
+            ALLOCATED,
+            "GPU-9,NVIDIA,3,30:;",
+            [Share(1, 300, 3000)],
+            "devices that its node registers",
+        ),
+        (
+            ALLOCATED,
+            "GPU-0,NVIDIA,3,30:;",
+            [None],
+            "nothing, as the pod asks for no device of HAMi",
+        ),
+        (
+            IDS,
+            "GPU-0,NVIDIA,3,30:",
+            [Share(1, 300, 3000)],
+            "nothing, as the pod asks for no device of",
+        ),
+        (INDEX, "0-1", [Share(1, 300, 3000)], "nothing, as the pod asks for no device of Alibaba"),
+        (INDEX, "0-1", [Share(1, 300, convention=ALIBABA)], "1 different devices of Alibaba"),
+    ],
+)
+def test_what_contradicts_the_pods_own_request_is_said_and_not_believed(
+    key, text, pod, allowed
+) -> None:
+    told, made = read_given({key: text}), _pod(*pod)
+    assert taken_as_told(EMPTY, PAIR, told, made) is None
+    (error,) = contradictions(told, made, PAIR)
+    assert error.field == f"metadata.annotations[{key}]"
+    assert error.allowed.startswith(allowed)
+
+
+def test_devices_that_have_no_room_are_not_those() -> None:
+    told, pod = read_given({ALLOCATED: "GPU-1,NVIDIA,3000,60:;"}), _pod(Share(1, 600, 3000))
+    once = taken_as_told(EMPTY, PAIR, told, pod)
+    assert once is not None
+    assert taken_as_told(once, PAIR, told, pod) is None
+    assert contradictions(told, pod, PAIR) == []
+
+
+def test_devices_of_init_containers_are_told_too() -> None:
+    """HAMi 2.7 writes them, earlier ones did not; the kubelet has taken them back."""
+    init = Container(INIT, (("nvidia.com/gpu", 1),))
+    pod = [init, *_pod(Share(1, 300, 3000))]
+    for text in ("GPU-0,NVIDIA,3000,30:;GPU-1,NVIDIA,3000,30:;", ";GPU-1,NVIDIA,3000,30:;"):
+        left = taken_as_told(EMPTY, PAIR, read_given({ALLOCATED: text}), pod)
+        assert left is not None
+        assert [each.pods for each in left] == [0, 1]
+
+
+def _pod(*shares: Share | None) -> list[Container]:
+    return [Container(share=each) for each in shares]
 
 
 def test_pods_of_several_shares_are_not_counted_for_ever() -> None:

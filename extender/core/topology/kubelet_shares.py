@@ -118,7 +118,9 @@ def _of_container(container: Container, where: str) -> Share | None:
     asked = {**container.resources.requests, **container.resources.limits}
     for names in _CONVENTIONS:
         parts = (names.memory, names.memory_percent, names.cores)
-        if names.count not in asked or not any(part in asked for part in parts):
+        # Volcano: memory alone is of one device.
+        least = 1 if names.name == VOLCANO and names.memory in asked else 0
+        if not (names.count in asked or least) or not any(part in asked for part in parts):
             continue
 
         def of(name: str, default: int) -> int:
@@ -126,7 +128,7 @@ def _of_container(container: Container, where: str) -> Share | None:
 
         percent = of(names.memory_percent, PERCENT)
         cores = of(names.cores, 0)
-        count = of(names.count, 0)
+        count = of(names.count, least)
         for name, value in ((names.memory_percent, percent), (names.cores, cores)):
             if value > PERCENT:
                 raise InvalidObject(f"{where}[{name}]", value, f"0 to {PERCENT} percent")

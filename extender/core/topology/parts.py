@@ -1,9 +1,11 @@
 """GPUs that are given away in parts: which of them have room for a share, and what it breaks.
 
 A node registers its devices by annotation (HAMi, Volcano) or says how many it has (Alibaba's), and
-the scheduler that gives parts away writes on each pod which it has. What is not told is assumed:
-the fullest device that has room, so that whole ones stay whole. Each device has slots (pods at
-once), MiB of memory and thousandths of its cores, and a share takes of every one of its devices:
+the scheduler that gives parts away writes on each pod which it has. Whoever may write the pod may
+write that too: it says which devices, never how much of them. What is not told, or contradicts what the
+pod asks for, is assumed: the fullest device that has room, so that whole ones stay whole. Each device
+has slots (pods at once), MiB of memory and thousandths of its cores, and a share takes of every one of
+its devices:
 
 * a slot, its memory (where it says none, its percentage, all of it by default), its cores;
 * all cores (1000): only where nobody is; cores not limited (0): not where all cores are given.
@@ -18,9 +20,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from extender.core.errors import InvalidObject
 from extender.core.topology.kubelet import INIT, Container
 from extender.core.topology.kubelet_shares import COUNTS, MILLI, PERCENT, Share
-from extender.core.topology.registers import Devices
+from extender.core.topology.registers import GIVEN, Devices, Given, Told
 
 #: Shares that are given one by one to find out how many pods have room (0.1 ms each).
 _MOST_TAKEN = 256
@@ -137,6 +140,81 @@ def taken_anyhow(rooms: Sequence[Room], shares: Sequence[Share]) -> list[Room]:
         for at in devices:
             left[at] = left[at].less(left[at].need(share), share.milli)
     return left
+
+
+def taken_as_told(
+    rooms: Sequence[Room], devices: Devices, told: Given, pod: Sequence[Container]
+) -> list[Room] | None:
+    """What is left once a pod has its shares of the ``devices`` that it is told to have; None where that
+    is not told, contradicts what it asks for, or cannot be, as they have no room for it.
+
+    Less memory than all is believed of a share that asks for no amount: the scheduler's default.
+    """
+    claim = next((each for each in told if each.convention == devices.convention), None)
+    if claim is None or _contradiction(claim, pod, devices) is not None:
+        return None
+    at = {name: number for number, name in enumerate(devices.ids)}
+    left = list(rooms)
+    for share, those in zip(asked(pod, devices.convention), _apps(claim, pod), strict=True):
+        for name, memory in those:
+            room = left[at[name]]
+            need = room.need(share)
+            if memory and not share.memory and share.memory_percent == PERCENT:
+                need = min(need, memory)
+            left[at[name]] = room = room.less(need, share.milli)
+            if room.memory < 0 or room.milli < 0:
+                return None
+    return left
+
+
+def contradictions(
+    told: Given, pod: Sequence[Container], devices: Devices | None
+) -> list[InvalidObject]:
+    """What of that contradicts what the pod asks for, or the ``devices`` of its node, if those are known."""
+    found = []
+    for claim in told:
+        known = devices if devices and devices.convention == claim.convention else None
+        allowed = _contradiction(claim, pod, known)
+        if allowed is not None:
+            field = f"metadata.annotations[{GIVEN[claim.convention]}]"
+            found.append(InvalidObject(field, claim.text, allowed))
+    return found
+
+
+def _contradiction(claim: Told, pod: Sequence[Container], devices: Devices | None) -> str | None:
+    """What would be allowed instead; None: there is nothing wrong."""
+    shares = asked(pod, claim.convention)
+    if not shares:
+        return f"nothing, as the pod asks for no device of {claim.convention}"
+    those = _apps(claim, pod)
+    if [len(dict(each)) for each in those] != [share.devices for share in shares]:
+        counts = " + ".join(str(share.devices) for share in shares)
+        return f"{counts} different devices of {claim.convention}, as its containers ask for"
+    more = (
+        memory > share.memory > 0
+        for share, each in zip(shares, those, strict=True)
+        for _, memory in each
+    )
+    if any(more):
+        return "no more MiB of a device than its container asks for"
+    if devices is not None and any(dict(each).keys() - set(devices.ids) for each in those):
+        return "devices that its node registers"
+    return None
+
+
+def _apps(claim: Told, pod: Sequence[Container]) -> list[tuple[tuple[str, int], ...]]:
+    """The devices of those containers that keep them. HAMi tells those of init containers too."""
+    name = COUNTS[claim.convention]
+    kinds = [
+        each.kind
+        for each in pod
+        if dict(each.devices).get(name)
+        or (each.share and each.share.convention == claim.convention)
+    ]
+    those = list(claim.devices)
+    if len(those) != len(kinds):
+        return those
+    return [each for each, kind in zip(those, kinds, strict=True) if kind != INIT]
 
 
 def copies(rooms: Sequence[Room], shares: Sequence[Share], most: int) -> int:

@@ -8,7 +8,7 @@ pkg/type/open-gpu-share/utils.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,6 @@ from msgspec import Struct
 from extender.core.errors import InvalidObject, QuantityError
 from extender.core.objects import Resources
 from extender.core.quantity import whole
-from extender.core.topology.kubelet import Container
 from extender.core.topology.kubelet_shares import (
     ALIBABA,
     COUNTS,
@@ -31,14 +30,17 @@ from extender.core.topology.model import MOST_DEVICES
 
 #: Where nodes register their devices, and where it is written on a pod which it has.
 REGISTERS = {HAMI: "hami.io/node-nvidia-register", VOLCANO: "volcano.sh/node-vgpu-register"}
-GIVEN = {HAMI: "hami.io/vgpu-devices-allocated", VOLCANO: "volcano.sh/vgpu-ids-new"}
 INDEX_ANNOTATION = "alibabacloud.com/gpu-index"
-
-#: Of one device: id, MiB, thousandths of its cores.
-Given = tuple[tuple[str, int, int], ...]
+GIVEN = {
+    HAMI: "hami.io/vgpu-devices-allocated",
+    VOLCANO: "volcano.sh/vgpu-ids-new",
+    ALIBABA: INDEX_ANNOTATION,
+}
 
 #: Bytes of an annotation that is read.
 _LIMIT = 65_536
+#: Characters of one that are kept, to be shown.
+_SHOWN = 100
 #: More MiB, slots or percent of cores than this no device has.
 _MOST = 999_999_999
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -55,6 +57,21 @@ class Devices(Struct, frozen=True):
     milli: tuple[int, ...]
 
 
+class Told(Struct, frozen=True):
+    """Which devices a pod's annotation says it has; whoever may write the pod may have written it."""
+
+    convention: str
+    #: The annotation, for those who are told that it is wrong.
+    text: str
+    #: By container that has any, in order: the id of each device and MiB of it (0: not said); () where the
+    #: text cannot be read.
+    devices: tuple[tuple[tuple[str, int], ...], ...]
+
+
+#: What a pod is told in each convention that it is told anything in.
+Given = tuple[Told, ...]
+
+
 def offered(devices: Devices) -> dict[str, int]:
     """Resources of a node that pods ask for by convention and no device plugin offers, in all."""
     if devices.convention == ALIBABA:
@@ -64,17 +81,6 @@ def offered(devices: Devices) -> dict[str, int]:
         cores = sum(devices.milli) * PERCENT // MILLI
         return dict(zip(HAMI_PARTS, (sum(devices.memory), whole_ones, cores), strict=True))
     return {}
-
-
-def given(devices: Devices, told: Given) -> dict[int, tuple[int, int]]:
-    """By device what a pod is told to have; of devices that there are."""
-    at = {name: number for number, name in enumerate(devices.ids)}
-    found: dict[int, tuple[int, int]] = {}
-    for name, memory, milli in told:
-        if name in at:
-            more = found.get(at[name], (0, 0))
-            found[at[name]] = more[0] + memory, more[1] + milli
-    return found
 
 
 def read(
@@ -101,23 +107,34 @@ def read(
     return Devices(ALIBABA, ids, (MILLI,) * number, (0,) * number, (MILLI,) * number), []
 
 
-def read_given(annotations: Mapping[str, str], pod: Sequence[Container]) -> Given | None:
-    """Which devices a Pod is told to have; None where that is not told, or cannot be read: then it is
-    assumed, as for a pod of which nothing is told yet.
-    """
-    if INDEX_ANNOTATION in annotations:
-        milli = next((each.share.milli for each in pod if each.share is not None), MILLI)
-        ids = annotations[INDEX_ANNOTATION].split("-")
-        return tuple((each, 0, milli) for each in ids if each.isdecimal()) or None
-    text = next((annotations[key] for key in GIVEN.values() if key in annotations), "")
-    if not text or len(text) > _LIMIT:
-        return None
+def read_given(annotations: Mapping[str, str]) -> Given:
+    """Which devices a Pod is told to have, by convention; () where nothing is told."""
     found = []
-    for device in text.replace(";", ":").split(":"):
-        fields = device.split(",")
-        if len(fields) >= 4 and all(map(_NUMBER.fullmatch, fields[2:4])):
-            found.append((fields[0], int(fields[2]), int(fields[3]) * MILLI // PERCENT))
-    return tuple(found) or None
+    for convention, key in GIVEN.items():
+        text = annotations.get(key, "")
+        if text.strip(";:"):
+            parse = _indexes if convention == ALIBABA else _allocated
+            devices = parse(text) if len(text) <= _LIMIT else ()
+            found.append(Told(convention, text[:_SHOWN], devices))
+    return tuple(found)
+
+
+def _indexes(text: str) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """``0-3``."""
+    ids = text.split("-")
+    return (tuple((each, 0) for each in ids),) if all(map(_NUMBER.fullmatch, ids)) else ()
+
+
+def _allocated(text: str) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """``id,type,MiB,cores`` of each device, between ``:``, of each container, between ``;``."""
+    found = []
+    for container in text.split(";"):
+        rows = [each.split(",") for each in container.split(":") if each]
+        if any(len(row) < 4 or not all(map(_NUMBER.fullmatch, row[2:4])) for row in rows):
+            return ()
+        if rows:
+            found.append(tuple((row[0], int(row[2])) for row in rows))
+    return tuple(found)
 
 
 class _Json(Struct):
