@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.core import turns
@@ -23,6 +24,8 @@ class Ask:
     loose: list[Slot]
     #: Of ``loose``, those that must be placed for the gang to reach its minimum.
     required: set[str]
+    #: How often places were searched for.
+    searches: int = 0
 
 
 def not_plannable(s: State, gang: Gang) -> Refusal | None:
@@ -113,21 +116,20 @@ def standing(gang: Gang) -> list[Slot]:
     ]
 
 
-def asked(gang: Gang) -> Ask:
-    """Split the members without a node into those that must be placed and those that may."""
-    loose = [
-        m for m in gang.unplaced() if not m.node and not m.foreign_gates and m.shape is not None
-    ]
-    # Those that come later make nobody whole, and the gang does not begin without their places.
-    stand = [m for m in standing(gang) if m.name not in gang.later]
-    tasks = Counter(m.task for m in stand)
-    missing = gang.min_member - len(stand)
-    required: set[str] = set()
+def asked(gang: Gang, parts: Sequence[Slot] | None = None) -> Ask:
+    """Split the members without a node into those that must be placed and those that may. ``parts``:
+    the members that make as many parts whole as have to be; by default the fewest.
+    """
+    loose, stand = unplaced(gang)
+    if parts is None:
+        lacking = [(each.least, each.missing(stand, loose)) for each in gang.min_parts]
+        parts = [slot for least, missing in lacking for part in missing[:least] for slot in part]
+    required = {slot.name for slot in parts}
+    tasks = Counter(m.task for m in (*stand, *(m for m in loose if m.name in required)))
     for task, least in sorted(gang.min_task_member.items()):
-        for slot in [m for m in loose if m.task == task][: max(0, least - tasks[task])]:
-            required.add(slot.name)
-    for minimum in gang.min_parts:
-        required |= {slot.name for slot in minimum.wanted(stand, loose)}
+        others = [m.name for m in loose if m.task == task and m.name not in required]
+        required.update(others[: max(0, least - tasks[task])])
+    missing = gang.min_member - len(stand)
     for slot in loose:
         if len(required) >= missing:
             break
@@ -138,6 +140,16 @@ def asked(gang: Gang) -> Ask:
     return Ask(loose, required)
 
 
+def unplaced(gang: Gang) -> tuple[list[Slot], list[Slot]]:
+    """The members that need a node and may have one; and those that have one and count. Those that
+    come later make nobody whole, and the gang does not begin without their places.
+    """
+    loose = [
+        m for m in gang.unplaced() if not m.node and not m.foreign_gates and m.shape is not None
+    ]
+    return loose, [m for m in standing(gang) if m.name not in gang.later]
+
+
 def signature(gang: Gang, ask: Ask) -> object:
     """Gangs that ask for the same get the same refusal, as long as nothing was freed meanwhile."""
     if any(m.pinned or m.hint for m in ask.loose) or any(
@@ -146,4 +158,6 @@ def signature(gang: Gang, ask: Ask) -> object:
         return gang.key
     asks = Counter((m.task, m.shape, m.name in ask.required) for m in ask.loose)
     minimum = tuple(sorted((k, str(v)) for k, v in gang.min_resources.items()))
-    return (frozenset(asks.items()), minimum, gang.near)
+    # Where it has a choice of parts, what it must have is asked for in other ways too.
+    least = (gang.min_parts, gang.min_member, tuple(sorted(gang.min_task_member.items())))
+    return (frozenset(asks.items()), minimum, gang.near, least if gang.min_parts else ())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from extender.core import parts
+from extender.core import choosing, parts
 from extender.core.asking import Ask
 from extender.core.gang import Gang, Slot, slot_order
 from extender.core.planner import Placement, Role, plan
@@ -23,11 +23,35 @@ Places = list[tuple[Slot, int]]
 
 
 def find(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Places | Refusal:
-    """The rows of the members that get places, all required ones among them; or why there are none.
-    The view is left as it was found.
+    """The rows of the members that get places, all required ones among them, or as many other parts
+    instead as have to be whole; or why there are none. The view is left as it was found.
     """
     if (refusal := _min_resources(view, gang)) is not None:
         return refusal
+
+    def fits(part: Sequence[Slot], beside: Places) -> Places | Refusal:
+        ask.searches += 1
+        mark = view.checkpoint()
+        for slot, row in beside:
+            assert slot.shape is not None
+            view.place(slot.shape, row)
+        found = search(s, view, gang, part, {slot.name for slot in part}, beside)
+        view.rollback(mark)
+        return found
+
+    ask.searches += 1
+    first = _placed(s, view, gang, ask, now)
+    if not isinstance(first, Refusal):
+        return first
+    for other in choosing.others(gang, ask, fits):
+        ask.searches += 1
+        found = _placed(s, view, gang, other, now)
+        if not isinstance(found, Refusal):
+            return found
+    return first
+
+
+def _placed(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Places | Refusal:
     chosen = _away(s, view, gang, ask, now) or _with_pins(s, view, gang, ask)
     if isinstance(chosen, Refusal) and any(m.pinned or m.hint for m in ask.loose):
         return search(s, view, gang, ask.loose, ask.required)
@@ -70,7 +94,7 @@ def search(
     s: State,
     view: Snapshot,
     gang: Gang,
-    slots: list[Slot],
+    slots: Sequence[Slot],
     required: set[str],
     kept: Sequence[tuple[Slot, int]] = (),
 ) -> Places | Refusal:
@@ -92,7 +116,7 @@ def search(
     def plan_all(
         view: Snapshot, some: Sequence[Slot], peers: Sequence[int], limit: Limit | None
     ) -> Places | Refusal:
-        return _planned(s, view, list(some), {m.name for m in some}, list(peers), limit)
+        return _planned(s, view, some, {m.name for m in some}, list(peers), limit)
 
     found: Places | Refusal = []
     musts = [m for m in slots if m.name in required]
@@ -115,7 +139,7 @@ def search(
 def _planned(
     s: State,
     view: Snapshot,
-    slots: list[Slot],
+    slots: Sequence[Slot],
     required: set[str],
     peers: list[int],
     limit: Limit | None,

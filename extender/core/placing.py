@@ -61,8 +61,8 @@ def plan_pass(s: State, now: float) -> None:
             key = signature(gang, ask)
             refusal = known.get(key)
             if refusal is None:
-                spent += turns.SEARCH
                 refusal = _place(s, view, gang, ask, now)
+                spent += turns.SEARCH * max(ask.searches, 1)
             if refusal is not None:
                 known[key] = refusal
         _decided(s, gang, refusal, now)

@@ -50,9 +50,9 @@ class Minimum(Struct, frozen=True):
                 found[tuple(labels.get(key, "") for key in self.keys)] += count
         return sum(count >= self.size for count in found.values())
 
-    def wanted(self, standing: Sequence[Slot], loose: Sequence[Slot]) -> list[Slot]:
-        """Of the ``loose`` members those that make as many parts whole as have to be, beside those that
-        have places: the fewest members, of equal parts the first.
+    def missing(self, standing: Sequence[Slot], loose: Sequence[Slot]) -> list[list[Slot]]:
+        """By part that can be made whole: the ``loose`` members that it lacks beside those that have
+        places. The fewest first, of equal parts the first.
         """
         there = {slot.name for slot in standing}
         missing = []
@@ -62,7 +62,7 @@ class Minimum(Struct, frozen=True):
             if lacks <= len(rest):
                 missing.append(rest[:lacks])
         missing.sort(key=len)
-        return [slot for part in missing[: self.least] for slot in part]
+        return missing
 
 
 def short(minimums: Sequence[Minimum], members: Iterable[Slot]) -> tuple[Minimum, int] | None:

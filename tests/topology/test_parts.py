@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
@@ -129,3 +130,61 @@ def test_a_gang_is_whole_when_as_many_parts_are_as_have_to_be() -> None:
     assert gang.members["w-4"].node
     see("w-4", "b", "n1")
     assert gang.satisfied()
+
+
+def fits(parts: list[list[int]], room: list[int], *, racks: bool) -> bool:
+    """Whether there is a place for all members (GPUs of each), each part in one rack. Slow."""
+    if not parts:
+        return True
+    first, *rest = parts
+    if not first:
+        return fits(rest, room, racks=racks)
+    for homes in [[0, 1], [2, 3], [4, 5]] if racks else [list(range(len(room)))]:
+        here = [at for at in homes if at < len(room)]
+        for rows in itertools.product(here, repeat=len(first)):
+            left = list(room)
+            for row, gpus in zip(rows, first, strict=True):
+                left[row] -= gpus
+            if min(left) >= 0 and fits(rest, left, racks=racks):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("racks", [True, False], ids=["in racks", "anywhere"])
+@pytest.mark.parametrize("seed", range(60))
+def test_a_gang_that_fits_under_some_choice_of_parts_is_placed(seed: int, racks: bool) -> None:
+    """Slow search over choices, orders and places, beside the planner."""
+    rng = random.Random(seed)
+    room = [rng.choice((0, 1, 2, 3, 4)) for _ in range(rng.randint(2, 5))]
+    size, count = rng.randint(1, 3), rng.randint(2, 4)
+    least = rng.randint(1, count - 1)
+    kinds = [[rng.choice((1, 1, 2, 3)) for _ in range(size)] for _ in range(count)]
+    made = core(room)
+    policy = {
+        "name": "s",
+        "subGroupSize": size,
+        "minSubGroups": least,
+        "matchLabelKeys": ["part"],
+        **({"networkTopology": {"highestTierAllowed": 1}} if racks else {}),
+    }
+    made.apply(group(1, subGroupPolicy=[policy]), NOW)
+    marks = {"scheduling.k8s.io/group-name": "g"}
+    for part, members in enumerate(kinds):
+        for at, gpus in enumerate(members):
+            name, labels = f"w-{part * size + at}", {"part": str(part)}
+            made.apply(e.PodSeen(pod(name, gpus=gpus, annotations=marks, labels=labels)), NOW)
+    made.step(NOW)
+    where = planned(made, size * count)
+    placed = [where[at : at + size] for at in range(0, len(where), size)]
+    whole = [at for at, part in enumerate(placed) if all(part)]
+    choices = itertools.combinations(kinds, least)
+    possible = any(fits(list(chosen), room, racks=racks) for chosen in choices)
+    assert (len(whole) >= least) == possible
+    assert possible or not any(where)
+    used = Counter[str]()
+    for part, nodes in zip(kinds, placed, strict=True):
+        for gpus, name in zip(part, nodes, strict=True):
+            used[name] += gpus
+        assert not racks or len({rack(each) for each in nodes if each}) <= 1
+    assert all(used[f"n{at}"] <= gpus for at, gpus in enumerate(room))
+    made.state.cluster.verify()
