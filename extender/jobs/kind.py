@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from extender.core.api import Resource
 from extender.core.errors import InvalidObject
 from extender.core.framework import Child, Replica
@@ -24,6 +26,18 @@ from extender.jobs.rollcall import RollCall, Tally
 LONGEST_VARIABLE: Final = 131_071
 #: No list of addresses of so few replicas is longer than that: each is a name, a namespace and a port.
 _SHORT: Final = 800
+#: Why a job failed that no replica's end failed, in the words of its status.
+BACKOFF: Final = "it has reached the specified backoff limit"
+DEADLINE: Final = "it was active longer than specified deadline"
+
+
+class Words(Struct, frozen=True):
+    """Messages of a job's conditions in its operator's words, which people look for."""
+
+    running: str
+    succeeded: str
+    #: Followed by how many replicas did.
+    failed: str
 
 
 class Kind(ABC):
@@ -68,8 +82,21 @@ class Kind(ABC):
         """The HorizontalPodAutoscaler of an elastic job, empty for none; None: it is no such kind."""
         return None
 
-    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
-        """Reason of the condition that the job has ended with, in its operator's word."""
+    def words(self, job: TrainingJob) -> Words:
+        """Messages of its conditions. Where no head speaks for the job, its namespace is named."""
+        who, kind = job.name, self.facts.kind
+        full = f"{job.namespace}/{who}"
+        led = self.head(job) is not None
+        return Words(
+            running=f"{kind} {who if led else full} is running.",
+            succeeded=f"{kind} {f'{who} is' if led else full} successfully completed.",
+            failed=f"{kind} {who} is failed because",
+        )
+
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str, why: str = "") -> str:
+        """Reason of the condition that the job has ended with, in its operator's word. ``why``: one of
+        :data:`BACKOFF` and :data:`DEADLINE`, where it is neither its success nor a replica's end.
+        """
         return f"{self.facts.kind}{ended}"
 
     def children(self, job: TrainingJob, roll: RollCall) -> tuple[Child, ...]:

@@ -25,7 +25,7 @@ from extender.jobs import pods as objects
 from extender.jobs.advice import advise, training
 from extender.jobs.conditions import Conditions
 from extender.jobs.history import HISTORY
-from extender.jobs.kind import Kind
+from extender.jobs.kind import BACKOFF, DEADLINE, Kind
 from extender.jobs.model import TrainingJob
 from extender.jobs.restarts import Restarts
 from extender.jobs.rollcall import RollCall, Tally, call, owned
@@ -171,8 +171,8 @@ class TrainingKind(Kind):
                 keep_ends=True,
             )
         if outcome:
-            ended, message = outcome
-            reason = self.cause(parsed, roll, ended)
+            ended, message, why = outcome
+            reason = self.cause(parsed, roll, ended, why)
             after = conditions.put(after, ended, True, reason, message, now)
             level = "Normal" if ended == conditions.SUCCEEDED else "Warning"
             notices += ((level, reason, message),)
@@ -219,24 +219,24 @@ class TrainingKind(Kind):
 
     def _outcome(
         self, job: TrainingJob, roll: RollCall, stand: Stand, *, overdue: bool
-    ) -> tuple[str, str] | None:
-        """The terminal condition that has come true, and its message."""
-        kind, name = self.facts.kind, job.name
+    ) -> tuple[str, str, str] | None:
+        """The terminal condition that has come true, its message, and which limit it comes of."""
+        words = self.words(job)
         if self.succeeded(job, roll.tallies):
-            return conditions.SUCCEEDED, f"{kind} {name} is successfully completed."
+            return conditions.SUCCEEDED, words.succeeded, ""
         for role in job.roles:
             tally = roll.tallies[role.name]
             if tally.broken and not stand.excused and not self.tolerates(job, role, tally):
                 count = f"{tally.broken} {role.type} replica(s) failed."
-                return conditions.FAILED, f"{kind} {name} is failed because {count}"
+                return conditions.FAILED, f"{words.failed} {count}", ""
         limit = job.policy.backoff_limit
         if limit is not None and _spent(job, roll, stand) > limit:
-            why = "it has reached the specified backoff limit"
             last = f": {stand.cause.message}" if stand.cause else ""
-            return conditions.FAILED, f"{kind} {name} has failed because {why}{last}"
+            message = f"Job {job.name} has failed because {BACKOFF}{last}"
+            return conditions.FAILED, message, BACKOFF
         if overdue:
-            why = "it was active longer than specified deadline"
-            return conditions.FAILED, f"{kind} {name} has failed because {why}"
+            message = f"Job {job.name} has failed because {DEADLINE}"
+            return conditions.FAILED, message, DEADLINE
         return None
 
     def _progress(
@@ -268,7 +268,7 @@ class TrainingKind(Kind):
         whole = sum(t.active + t.succeeded + t.broken for t in tallies) >= job.total
         restarting = conditions.holds(before, conditions.RESTARTING)
         if self.running(job, roll.tallies) and (whole or not restarting):
-            message = f"{kind} {name} is running."
+            message = self.words(job).running
             after = conditions.put(after, conditions.RUNNING, True, f"{kind}Running", message, now)
         return after, ()
 

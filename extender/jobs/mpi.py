@@ -20,7 +20,7 @@ from extender.jobs import pods as objects
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import Role, TrainingJob
 from extender.jobs.pods import Env
-from extender.jobs.rollcall import RollCall, Tally
+from extender.jobs.rollcall import RollCall
 
 LAUNCHER: Final = "launcher"
 WORKER: Final = "worker"
@@ -68,11 +68,7 @@ class MPIKind(TrainingKind):
         for role in job.roles:
             _check_template(role)
 
-    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
-        """Launcher and all workers run."""
-        return all(tallies[role.name].active >= role.replicas for role in job.roles)
-
-    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str, why: str = "") -> str:
         """Evicted workers have a word of their own."""
         evicted = any(
             replica.role == WORKER
@@ -82,7 +78,7 @@ class MPIKind(TrainingKind):
         )
         if ended == conditions.FAILED and evicted:
             return f"{self.facts.kind}Evicted"
-        return super().cause(job, roll, ended)
+        return super().cause(job, roll, ended, why)
 
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """Of the first container of the replica."""

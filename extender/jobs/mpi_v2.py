@@ -8,21 +8,23 @@ starts (#481), and the plan keeps a place for a launcher that waits for its work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from extender.core.api import CONFIG_MAPS, MPI_JOBS, SECRETS, SERVICES
+from extender.core.cluster import TERMINAL
 from extender.core.errors import InvalidObject
 from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import batch, conditions, fields, mpi
 from extender.jobs.history import History
+from extender.jobs.kind import BACKOFF, DEADLINE, Words
 from extender.jobs.model import KindFacts, TrainingJob
 from extender.jobs.mpi import CONFIG_PATH, LAUNCHER, NO_DEVICES, WORKER
 from extender.jobs.pods import LABEL
-from extender.jobs.rollcall import RollCall, owned
+from extender.jobs.rollcall import RollCall, Tally, owned
 
 _OPERATOR: Final = "mpi-operator"
 _RIGHTS: Final = "manifests/mpijob"
@@ -73,6 +75,12 @@ class MPIJob(mpi.MPIKind):
     ) -> JobStep:
         """As for both versions; a launcher that waits for its workers is not who they wait for."""
         step = super().reconcile(job, pods, services, now, ends, nodes)
+        if conditions.end(conditions.of(job)):
+            # It is its Job's, which cleanPodPolicy leaves alone: its log says what the job did.
+            name = f"{job['metadata']['name']}-{LAUNCHER}"
+            over = {p.metadata.uid for p in pods if p.status.phase in TERMINAL}
+            kept = [(n, uid) for n, uid in step.delete_pods if n != name or uid not in over]
+            step = replace(step, delete_pods=tuple(kept))
         if (face := self._face(job, pods, now)) is not None:
             step = replace(step, children=(*step.children, face))
         if step.group is None or not _waits(parsed := self._read(job)):
@@ -126,12 +134,22 @@ class MPIJob(mpi.MPIKind):
         whole = len(ready) >= len(mpi.worker_names(job))
         return frozenset() if whole else frozenset({job.pod_name(LAUNCHER, 0)})
 
-    def cause(self, job: TrainingJob, roll: RollCall, ended: str) -> str:
-        """A launcher that has failed too often has its Job's word, and the last pod's."""
-        limit = job.policy.backoff_limit
-        often = limit is not None and roll.history.restarts.get((LAUNCHER, 0), 0) > limit
-        if ended != conditions.FAILED or not often:
-            return super().cause(job, roll, ended)
+    def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
+        """Launcher and all workers run."""
+        return all(tallies[role.name].active >= role.replicas for role in job.roles)
+
+    def words(self, job: TrainingJob) -> Words:
+        """With its namespace, but for the ends of replicas."""
+        full = f"{self.facts.kind} {job.namespace}/{job.name}"
+        running, succeeded = f"{full} is running.", f"{full} successfully completed."
+        return Words(running, succeeded, super().words(job).failed)
+
+    def cause(self, job: TrainingJob, roll: RollCall, ended: str, why: str = "") -> str:
+        """Limits have the word of its launcher's Job; the one of failures the last pod's, too."""
+        if why == DEADLINE:
+            return "DeadlineExceeded"
+        if why != BACKOFF:
+            return super().cause(job, roll, ended, why)
         (last,) = [p.status.reason for r, p in roll.present if r.role == LAUNCHER] or [""]
         return f"BackoffLimitExceeded/{last}"
 

@@ -46,7 +46,8 @@ class PyTorchJob(TrainingKind):
             raise InvalidObject(
                 "spec.pytorchReplicaSpecs.Master.replicas", master.replicas, "exactly 1"
             )
-        if elastic := fields.mapping(job.spec, "elasticPolicy", "spec"):
+        elastic = _elastic(job)
+        if elastic is not None:
             _check_elastic(job, elastic)
         nproc = job.spec.get("nprocPerNode")
         if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, str | int)):
@@ -54,19 +55,18 @@ class PyTorchJob(TrainingKind):
 
     def static(self, job: TrainingJob) -> bool:
         """Unless it is elastic: torchrun's rendezvous takes in who comes back."""
-        return not job.spec.get("elasticPolicy")
+        return _elastic(job) is None
 
     def succeeded(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:
         """The master decides; without one all workers, of an elastic job any worker."""
-        if job.spec.get("elasticPolicy") and not job.role("master"):
+        if _elastic(job) is not None and not job.role("master"):
             return tallies["worker"].succeeded > 0
         return super().succeeded(job, tallies)
 
     def autoscaler(self, job: TrainingJob) -> Manifest | None:
         """One where elasticPolicy names metrics; a job that is not elastic never had any."""
-        elastic = fields.mapping(job.spec, "elasticPolicy", "spec")
-        worker = job.role("worker")
-        if not elastic or worker is None:
+        elastic, worker = _elastic(job), job.role("worker")
+        if elastic is None or worker is None:
             return None
         if elastic.get("metrics") is None:
             return {}
@@ -78,11 +78,11 @@ class PyTorchJob(TrainingKind):
         master, worker = job.role("master"), job.role("worker")
         if master:
             return (job.pod_name("master", 0), master.port) if replica.role == "worker" else None
-        elastic = fields.mapping(job.spec, "elasticPolicy", "spec")
-        elsewhere = elastic.get("rdzvHost") or (elastic.get("rdzvBackend") or "c10d") != "c10d"
-        if worker is None or not elastic or elsewhere or elastic.get("standalone"):
+        elastic = _elastic(job)
+        if worker is None or elastic is None or replica.index == 0:
             return None
-        if replica.index == 0:
+        elsewhere = elastic.get("rdzvHost") or (elastic.get("rdzvBackend") or "c10d") != "c10d"
+        if elsewhere or elastic.get("standalone"):
             return None
         return job.pod_name("worker", 0), elastic.get("rdzvPort") or worker.port
 
@@ -95,16 +95,22 @@ class PyTorchJob(TrainingKind):
         values = {"PYTHONUNBUFFERED": "1"}
         if master := job.role("master"):
             values |= _env_of_master(job, master, replica)
-        elastic: Manifest = job.spec.get("elasticPolicy") or {}
+        elastic = _elastic(job)
         nproc = job.spec.get("nprocPerNode")
-        if nproc is None:
+        if nproc is None and elastic is not None:
             nproc = elastic.get("nProcPerNode")  # deprecated upstream
         values["PET_NPROC_PER_NODE"] = "auto" if nproc is None else str(nproc)
-        if elastic:
+        if elastic is not None:
             values |= _env_of_elastic(job, elastic)
         else:
             values["PET_NNODES"] = str(job.total)
         return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _elastic(job: TrainingJob) -> Manifest | None:
+    """spec.elasticPolicy, with which a job is elastic even if it says nothing; None: it is not."""
+    said = job.spec.get("elasticPolicy") is not None
+    return fields.mapping(job.spec, "elasticPolicy", "spec") if said else None
 
 
 def _env_of_master(job: TrainingJob, master: Role, replica: Replica) -> dict[str, str]:

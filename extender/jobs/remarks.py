@@ -25,7 +25,7 @@ def of_spec(job: TrainingJob) -> Notices:
                 f"restartPolicy {own} in the pod template of {role.type} is overwritten by the"
                 f" replica spec's ({role.restart_policy})"
             )
-            remarks.append(("Warning", "SettedPodTemplateRestartPolicy", message))
+            remarks.append(("Warning", "SetPodTemplateRestartPolicy", message))
     return tuple(remarks)
 
 

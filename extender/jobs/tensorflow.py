@@ -15,6 +15,7 @@ from extender.core.api import TF_JOBS
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.jobs import fields
+from extender.jobs.kind import Words
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import KindFacts, Role, TrainingJob
 from extender.jobs.pods import Env
@@ -72,6 +73,12 @@ class TFJob(TrainingKind):
         if role.name != "worker" or not job.spec.get("enableDynamicWorker"):
             return False
         return self.head(job) is not None or tally.succeeded + tally.broken < role.replicas
+
+    def words(self, job: TrainingJob) -> Words:
+        """With its namespace throughout."""
+        full = f"{self.facts.kind} {job.namespace}/{job.name}"
+        running, succeeded = f"{full} is running.", f"{full} successfully completed."
+        return Words(running, succeeded, failed=f"{full} has failed because")
 
     def env(self, job: TrainingJob, replica: Replica) -> Env:
         """TF_CONFIG, which tf.distribute reads; none for a replica that is alone."""

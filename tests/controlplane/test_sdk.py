@@ -314,6 +314,6 @@ async def test_kubectl_describes_scales_and_deletes(world: World, muster: Servic
     await kubectl("scale", "pytorchjob", "speech", "--replicas=6", *here)
     await world.until(lambda: world.phases() == ["Running"] * 6, "six pods run")
     told = await kubectl("describe", "pytorchjob", "speech", *here)
-    assert "PyTorchJob speech is running." in told
+    assert f"PyTorchJob {world.namespace}/speech is running." in told
     await kubectl("delete", "pytorchjob", "speech", *here)
     await gone(world, api.PYTORCH_JOBS, "speech")

@@ -159,6 +159,6 @@ def test_what_is_accepted_but_not_as_written_is_said_once():
     step = run(manifest)
     assert [reason for _, reason, _ in step.notices] == [
         "MisplacedField",
-        "SettedPodTemplateRestartPolicy",
+        "SetPodTemplateRestartPolicy",
     ]
     assert run(written(manifest, step)).notices == ()

@@ -18,6 +18,7 @@ from tests.jobs.builders import NOW, of_kind, pod
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = yaml.safe_load((ROOT / "tests/cases/jobs_kinds.yaml").read_text())
+WORDS = yaml.safe_load((ROOT / "tests/cases/jobs_words.yaml").read_text())
 LABEL = "training.kubeflow.org/"
 of_each = pytest.mark.parametrize("facts", FACTS, ids=[each["kind"] for each in FACTS])
 
@@ -107,12 +108,26 @@ def test_conditions_have_the_kind_s_reasons(facts):
     pods = [pod(f"j-{type_.lower()}-0", owner="u") for type_ in facts["types"]]
     step = kind.reconcile(job, pods, frozenset(), NOW)
     assert step.status is not None
-    said = [(c["type"], c["reason"], c["message"]) for c in step.status["conditions"]]
+    said = [(c["type"], c["reason"]) for c in step.status["conditions"]]
     name = facts["kind"]
-    assert said == [
-        ("Created", f"{name}Created", f"{name} j is created."),
-        ("Running", f"{name}Running", f"{name} j is running."),
-    ]
+    assert said == [("Created", f"{name}Created"), ("Running", f"{name}Running")]
+    assert step.status["conditions"][0]["message"] == f"{name} j is created."
+
+
+@pytest.mark.parametrize("case", WORDS, ids=lambda case: f"{case['kind']} {case['roles']}")
+@pytest.mark.parametrize("end", ["running", "succeeded", "failed"])
+def test_conditions_have_the_operator_s_words(case, end):
+    kind, _ = BUILT[case["kind"]]
+    job = of_kind(kind, case["roles"], "Never")
+    names = [replica.pod_name for replica in kind.replicas(job)]
+    looks = {"owner_kind": kind.facts.kind, "container": kind.facts.container or "main"}
+    pods = [pod(name, "Succeeded" if end == "succeeded" else "Running", **looks) for name in names]
+    if end == "failed":
+        pods[-1] = pod(names[-1], "Failed", exit_code=1, **looks)
+    step = kind.reconcile(job, pods, frozenset(), NOW)
+    assert step.status is not None
+    last = step.status["conditions"][-1]
+    assert (last["type"], last["message"]) == (end.capitalize(), case[end])
 
 
 @of_each

@@ -155,7 +155,7 @@ def backend(subject: Subject) -> Iterator[Advice]:
 def restarts(subject: Subject) -> Iterator[Advice]:
     """Elastic jobs go on when a worker is lost."""
     elastic, workers = subject.elastic, subject.part("worker")
-    if not elastic or workers is None:
+    if subject.spec.get("elasticPolicy") is None or workers is None:
         return
     start = torchrun(workers)
     told = (start and start.value("max_restarts")) or variable(workers, "PET_MAX_RESTARTS")
