@@ -27,13 +27,16 @@ ADMISSION_SECONDS = 10.0
 
 def admit(s: State, gang: Gang, job: Job, now: float) -> None:
     """Find out what the API server makes of each role's pods before they are planned."""
-    by_role: dict[str, PodShape | Refusal | None] = {}
+    # A role's first replica may carry a label that the others have not (job-role).
+    by_role: dict[tuple[str, bool], PodShape | Refusal | None] = {}
     for slot in gang.unplaced():
         if slot.state != Member.WANTED or slot.shape is not None or slot.fault is not None:
             continue
-        if slot.task not in by_role:
-            by_role[slot.task] = _admit(s, gang, job, slot, now)
-        found = by_role[slot.task]
+        assert slot.replica is not None
+        kind = (slot.task, slot.replica.index == 0)
+        if kind not in by_role:
+            by_role[kind] = _admit(s, gang, job, slot, now)
+        found = by_role[kind]
         if isinstance(found, Refusal):
             slot.fault = found
         elif found is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.core import commands as c
 from extender.core.api import MPI_JOBS, NODES, PODS, PYTORCH_JOBS
-from extender.core.gang import Gang
+from extender.core.gang import Gang, Slot
 from extender.core.reasons import Code, refuse
 from extender.core.state import Admission
 from tests.builders import GPU
@@ -89,7 +89,7 @@ def test_jobs_that_are_alike_are_asked_about_once() -> None:
     m.rest()
     m.finish()
     assert len(m.bound()) == 6
-    assert len(asked) == 1
+    assert asked == ["a-worker-0", "a-worker-1"]
 
 
 def test_a_job_stays_with_itself_and_not_with_the_one_that_was_asked_about() -> None:
@@ -120,7 +120,7 @@ def test_what_admission_writes_of_one_jobs_name_is_no_answer_for_another() -> No
         frozenset({"n-x"}),
         frozenset({"n-y"}),
     }
-    assert sorted(asked) == ["a-worker-0", "b-worker-0"]
+    assert sorted(asked) == ["a-worker-0", "a-worker-1", "b-worker-0", "b-worker-1"]
 
 
 def test_a_policy_on_environment_refuses_whom_it_is_about_alone() -> None:
@@ -173,8 +173,31 @@ def test_a_job_that_fails_to_be_made_asks_again_about_its_own_pods_alone() -> No
     job(m, "j")
     m.flush()
     assert m.leader.state.counters["rollbacks"] == 1
-    assert len(asked) == 2
+    assert asked == ["j-worker-0", "j-worker-1", "j-worker-1"]
     assert set(others) < set(known)
     m.rest(60)
     assert set(m.bound()) == {"j-worker-0", "j-worker-1"}
     assert not known
+
+
+def test_a_first_replica_with_a_label_of_its_own_is_planned_as_it_is_admitted() -> None:
+    """Worker 0 leads where there is no Master, and says so in a label. The others were planned with
+    its shape, and their places changed once more as each pod was shown.
+    """
+    m = Machine()
+    asked = dry_runs(m)
+    do.node(m, "n", 2)
+    job(m, "train")
+    assert m.leader is not None
+    changed: list[str] = []
+    assign = m.leader.state.assign
+
+    def noted(gang: Gang, slot: Slot, node: str) -> None:
+        changed.append(slot.name)
+        assign(gang, slot, node)
+
+    m.leader.state.assign = noted  # type: ignore[method-assign]
+    m.flush()
+    assert asked == ["train-worker-0", "train-worker-1"]
+    assert set(m.bound()) == set(asked)
+    assert changed == []
