@@ -28,6 +28,8 @@ BATCH = 32
 FIRST_BATCH = 256
 #: Events waiting beyond which those that can wait do: what the API server has to tell.
 CROWDED = 4096
+#: A turn's rest: so many times what it took, and at most so long (seconds).
+REST, LONGEST_REST = 3.0, 0.005
 #: Seconds to which the core's wishes to be woken are rounded up.
 WAKE_STEP = 0.01
 #: Seconds between two looks at the invariants of a running process.
@@ -42,6 +44,13 @@ def steady(wall: Callable[[], float], counter: Callable[[], float]) -> Callable[
     """
     offset = wall() - counter()
     return lambda: offset + counter()
+
+
+def rest(taken: float) -> float:
+    """Seconds from a turn that took so long to the next, which then decides for what has come
+    meanwhile, too: a decision costs nearly the same for one event as for many.
+    """
+    return min(max(0.0, REST * taken), LONGEST_REST)
 
 
 class Loop:
@@ -108,8 +117,10 @@ class Loop:
         """Apply and decide until cancelled."""
         while True:
             await self._something.wait()
+            began = self._clock()
             self.turn()
-            await asyncio.sleep(0)
+            rests = self.coordinator.state.synced and len(self._queue) < BATCH
+            await asyncio.sleep(rest(self._clock() - began) if rests else 0)
 
     def turn(self) -> None:
         """One batch and one decision."""

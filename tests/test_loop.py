@@ -104,3 +104,36 @@ async def test_the_core_is_woken_at_its_time_and_not_a_moment_before(rate: float
     for at in wishes:
         assert any(at <= now <= at + 2 * WAKE_STEP for now in turns), (at, turns)
     assert len(turns) <= 1 + len(wishes)
+
+
+@pytest.mark.parametrize(
+    ("took", "queued", "rests"),
+    [(0.0, 1, 0.0), (0.001, 1, 0.003), (0.25, 1, 0.005), (-1.0, 1, 0.0), (0.25, 2 * BATCH, 0.0)],
+)
+async def test_events_gather_while_the_loop_rests_unless_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch, took: float, queued: int, rests: float
+) -> None:
+    m = Machine()
+    (replica,) = m.replicas
+    assert replica.state.synced
+    clock = [START + 1]
+    loop = Loop(replica.coordinator, Metrics(), clock=lambda: clock[0])
+    rested: list[float] = []
+    sleep, turn = asyncio.sleep, loop.turn
+
+    async def noted(seconds: float) -> None:
+        rested.append(round(seconds, 6))
+        task.cancel()
+        await sleep(0)
+
+    def timed() -> None:
+        turn()
+        clock[0] += took
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    monkeypatch.setattr(loop, "turn", timed)
+    for _ in range(queued):
+        loop.put(Tick())
+    task = asyncio.create_task(loop.run())
+    await asyncio.wait([task])
+    assert rested == [rests]
