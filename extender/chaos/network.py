@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -86,7 +87,7 @@ class Listener:
 
 
 class Shown:
-    """Which states of one kind a client has been shown.
+    """Which states of one kind a client has been shown, and has read.
 
     A list shows what is true at its version, a watch all that follows: spans of versions. What came
     and went between two spans was never shown.
@@ -94,8 +95,6 @@ class Shown:
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
-        #: Up to where before the last delivery.
-        self.before = 0
 
     @property
     def version(self) -> int:
@@ -103,13 +102,11 @@ class Shown:
         return self._spans[-1][1] if self._spans else 0
 
     def listed(self, version: int) -> None:
-        self.before = self.version
         if version > self.version:
             self._spans.append((version, version))
 
     def watched(self, version: int) -> None:
         """Everything up to ``version`` has come after what was shown before."""
-        self.before = self.version
         first, last = self._spans[-1]
         self._spans[-1] = (first, max(last, version))
 
@@ -142,8 +139,10 @@ class Link:
         self.process = process
         #: Nothing of it reaches the server; nothing reaches it.
         self.mute = self.deaf = False
-        #: Which states of each kind the client has been shown.
+        #: Which states of each kind the client has been shown, as far as it has read them.
         self.shown: defaultdict[Resource, Shown] = defaultdict(Shown)
+        #: Calls once the client has read all that it was given so far.
+        self.once_read: Callable[[Callable[[], object]], object] = lambda call: call()
         self._server = server
         self._weather = weather
         self._rng = rng
@@ -231,20 +230,19 @@ class Link:
         query: dict[str, str | int] = {"limit": limit}
         if after:
             query["continue"] = after
-        body = (await self.send("GET", resource.path(), query=query)).unwrap()
-        page = orjson.loads(body)["metadata"]
-        if not page.get("continue"):
-            self.shown[resource].listed(int(page["resourceVersion"]))
-        return body
+        return (await self.send("GET", resource.path(), query=query)).unwrap()
 
     async def watch_lines(
         self, resource: Resource, resource_version: str, *, timeout_seconds: int
     ) -> AsyncGenerator[list[bytes], None]:
         """The lines of one watch. It ends, breaks or falls silent as the weather has it."""
-        shown = self.shown[resource]
-        watch = self._watch(resource, resource_version, Selector(), timeout_seconds, shown)
+        shown, store = self.shown[resource], self._server.rest.store
+        watch = self._watch(resource, resource_version, Selector(), timeout_seconds)
         async for lines in watch:
-            yield lines
+            now = store.version
+            for line, version in _versions(lines, now):
+                yield [line]
+                self.once_read(partial(shown.watched, version))
 
     async def _watch(
         self,
@@ -252,7 +250,6 @@ class Link:
         version: str,
         selector: Selector,
         seconds: float,
-        shown: Shown | None = None,
     ) -> AsyncGenerator[list[bytes], None]:
         await asyncio.sleep(self.latency())
         rng, weather, store = self._rng, self._weather, self._server.rest.store
@@ -284,8 +281,6 @@ class Link:
                     await _wait(wake, min(end, bookmark) - loop.time())
                 await self._delay()
                 if lines := watch.take():
-                    if shown is not None:
-                        shown.watched(store.version)
                     yield self._perhaps_twice(lines)
         finally:
             store.unwatch(number)
@@ -356,6 +351,13 @@ def reply_of(answer: Answer) -> Reply:
         return Reply(answer.code, answer.body)
     status = orjson.loads(answer.body)
     return Reply(answer.code, answer.body, status.get("reason", ""), status.get("message", ""))
+
+
+def _versions(lines: list[bytes], now: int) -> Iterator[tuple[bytes, int]]:
+    """Each line of a watch, and the version up to which its reader knows all; ``now`` with the last."""
+    for line in lines[:-1]:
+        yield line, int(orjson.loads(line)["object"]["metadata"]["resourceVersion"])
+    yield lines[-1], now
 
 
 def _resolve(answer: asyncio.Future[Reply], reply: Reply) -> None:

@@ -17,6 +17,8 @@ class Past:
         self._clock = clock
         self._times: dict[int, float] = {}
         self._states: dict[Resource, dict[Key, tuple[list[int], list[Manifest | None]]]] = {}
+        #: By kind, place and uid: since when it is there, and as what it was created.
+        self._born: dict[tuple[Resource, Key, str], tuple[int, Manifest]] = {}
 
     def add(self, change: Change) -> None:
         self._times[change.version] = self._clock()
@@ -24,6 +26,9 @@ class Past:
         versions, states = places.setdefault(change.key, ([], []))
         versions.append(change.version)
         states.append(None if change.kind == "DELETED" else change.object)
+        if change.kind != "DELETED":
+            place = (change.resource, change.key, change.object["metadata"].get("uid", ""))
+            self._born.setdefault(place, (change.version, change.object))
 
     def time_of(self, version: int) -> float | None:
         """When the change of a version was made; None for one from before the story."""
@@ -37,11 +42,7 @@ class Past:
 
     def born(self, resource: Resource, key: Key, uid: str) -> tuple[int, Manifest] | None:
         """The object of this uid as it was created, and at which version."""
-        versions, states = self._states.get(resource, {}).get(key, ([], []))
-        for version, obj in zip(versions, states, strict=True):
-            if obj is not None and obj["metadata"]["uid"] == uid:
-                return version, obj
-        return None
+        return self._born.get((resource, key, uid))
 
     def every(self, resource: Resource) -> Iterator[Manifest]:
         """Every state of every object of a kind."""

@@ -13,6 +13,7 @@ import orjson
 from extender.chaos.clock import Process, later
 from extender.chaos.judge import Judge
 from extender.chaos.network import Link, Weather
+from extender.chaos.reading import ReadingLoop
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvalidObject, WireError
@@ -22,7 +23,7 @@ from extender.jobs import KINDS
 from extender.kube.executor import Executor, event_writer
 from extender.kube.lease import LeaderElector, Timing
 from extender.kube.reflector import Reflectors
-from extender.loop import Loop, steady
+from extender.loop import steady
 from extender.obs.metrics import Metrics
 from extender.runtime import BIND_SLACK, DRAIN_SECONDS, WATCHED, rules_of
 from extender.settings import Settings
@@ -61,7 +62,8 @@ class Replica:
         kinds = {kind.resource: kind for kind in KINDS}
         coordinator = Coordinator(rules_of(settings), settings.session(), kinds)
         view = StateView(coordinator.state, lambda: self.ready)
-        self.loop = Loop(coordinator, metrics, clock=steady(wall, clock))
+        self.loop = ReadingLoop(coordinator, metrics, clock=steady(wall, clock), shown=link.shown)
+        link.once_read = self.loop.once_read
         bindings = Bindings(self.loop)
         self.elector = LeaderElector(
             link,

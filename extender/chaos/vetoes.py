@@ -19,23 +19,15 @@ Own = Mapping[Group, Mapping[str, Key]]
 
 
 def broken(past: Past, link: Link, own: Own, asked: bytes, answer: bytes) -> Iterator[str]:
-    """What an answer of the replica behind ``link`` allows that it should have refused.
-
-    Judged by what it was shown last and by what it was shown before that, for the last may not have
-    reached its core yet: only what is wrong by both is wrong.
-    """
+    """What an answer of the replica behind ``link`` allows that it should have refused."""
     pod = orjson.loads(asked)["Pod"]
     allowed = orjson.loads(answer)["NodeNameToMetaVictims"]
     if allowed and claims.group_of(pod) is not None:
         yield f"/preempt makes room for {pod['metadata']['name']}, a member of a gang"
-    shown = link.shown[api.PODS]
+    version = link.shown[api.PODS].version
     for node, victims in allowed.items():
         uids = {victim["UID"] for victim in victims["Pods"]}
-        wrong = [
-            set(_broken_by(past, link, own, uids, version))
-            for version in (shown.before, shown.version)
-        ]
-        for group in sorted(wrong[0] & wrong[1], key=str):
+        for group in sorted(_broken_by(past, link, own, uids, version), key=str):
             yield f"/preempt allows victims on {node} that break the gang {group[1]}/{group[2]}"
 
 

@@ -120,7 +120,6 @@ def test_what_preempt_may_allow(version, bound, victims, said):
     shown: defaultdict[api.Resource, Shown] = defaultdict(Shown)
     for resource in (api.PODS, api.VOLCANO_GROUPS):
         shown[resource].listed(version)
-        shown[resource].watched(version)
     group = (api.VOLCANO_GROUPS, NAMESPACE, "g")
     own = {group: {uid: (NAMESPACE, f"g-{uid}") for uid in bound}}
     preemptor = {"metadata": {"name": "p", "namespace": NAMESPACE}, "spec": {}}
