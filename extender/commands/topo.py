@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 HELP = "read a node's links and say which devices a job would get"
 _FILE = (
-    "output of `nvidia-smi topo -m`, `rocm-smi --showtopo` or `kubectl get node NAME -o json` (what"
-    " `muster agent` published of it); - is standard input"
+    "output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `kubectl get node"
+    " NAME -o json` (what `muster agent` published of it); - is standard input"
 )
 _PRODUCT = "the GPUs' product, as GFD labels it; guessed from the links without it"
 
@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     busy = dict[int, str]()
     try:
-        if text.lstrip().startswith("{"):
+        # A record of a log, whose line breaks are spelt out, is none of Kubernetes' objects.
+        if text.lstrip().startswith("{") and ('"kind"' in text or "\\n" not in text):
             reading, busy = read_node(text)
         else:
             reading = read(text, args.product)
@@ -82,7 +83,9 @@ def _text(file: str) -> str:
     from pathlib import Path
 
     raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    return raw.decode(errors="replace")
+    # What PowerShell redirects into a file is UTF-16.
+    wide = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
 
 
 def _document(reading: Reading) -> dict[str, Any]:

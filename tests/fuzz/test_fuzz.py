@@ -145,7 +145,7 @@ ZONE = {"name": "node-0", "type": "Node"}
 def test_a_dump_whose_columns_are_no_gpus():
     assert len(topology.read(DUMP.format("\t")).topology) == 2
     with pytest.raises(InvalidObject, match="columns of GPUs"):
-        topology.read(DUMP.format("y"))
+        topology.read(DUMP.format("x1"))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,23 @@ def ran(capsys, *words: str) -> tuple[int, str, str]:
     return code, out, err
 
 
+@pytest.mark.parametrize("coding", ["utf-16", "utf-8-sig"])
+def test_a_file_as_windows_writes_it(capsys, tmp_path: Path, coding: str) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text(CUBE.lstrip("\n").replace("\n", "\r\n"), encoding=coding, newline="")
+    code, out, _ = ran(capsys, "parse", str(path), "--json")
+    assert code == 0
+    assert json.loads(out)["links"][0] == ["X", "NV1", "NV1", "NV2"]
+
+
+def test_a_record_of_a_log(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"host": "a", "topology": CUBE}))
+    code, out, _ = ran(capsys, "parse", str(path), "--json")
+    assert code == 0
+    assert json.loads(out)["nics"][0]["links"] == ["PIX", "SYS", "SYS", "?"]
+
+
 def test_parse(capsys, file: str) -> None:
     code, out, err = ran(capsys, "parse", file, "--json")
     assert (code, err) == (0, "")

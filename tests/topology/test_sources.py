@@ -86,6 +86,114 @@ def test_rocm_word_that_is_not_known() -> None:
     ]
 
 
+#: Two packages of two dies with four links each, one link between them, and a card on its own.
+AMD = """
+$ amd-smi topology
+ACCESS TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 ENABLED      ENABLED      ENABLED      DISABLED
+0000:2c:00.0 ENABLED      ENABLED      ENABLED      DISABLED
+0000:AD:00.0 ENABLED      ENABLED      ENABLED      DISABLED
+0001:c1:00.0 DISABLED     DISABLED     DISABLED     ENABLED
+
+WEIGHT TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 0            15           15           40
+0000:2c:00.0 15           0            30           40
+0000:AD:00.0 15           30           0            72
+0001:c1:00.0 40           40           72           0
+HOPS TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 0            1            1            2
+0000:2c:00.0 1            0            1            2
+0000:AD:00.0 1            1            0            3
+0001:c1:00.0 2            2            3            0
+LINK TYPE TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 SELF         XGMI         XGMI         PCIE
+0000:2c:00.0 XGMI         SELF         XGMI         PCIE
+0000:AD:00.0 XGMI         XGMI         SELF         PCIE
+0001:c1:00.0 PCIE         PCIE         PCIE         SELF
+NUMA BW TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 N/A          50000-200000 50000-50000  N/A
+0000:2c:00.0 50000-200000 N/A          0-0          N/A
+0000:AD:00.0 50000-50000  0-0          N/A          N/A
+0001:c1:00.0 N/A          N/A          N/A          N/A
+CACHE COHERANCY TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 SELF         C            C            N/A
+ATOMICS TABLE:
+             0000:29:00.0 0000:2c:00.0 0000:AD:00.0 0001:c1:00.0
+0000:29:00.0 SELF         64,32        64,32        N/A
+
+Legend:
+ SELF = Current GPU
+ <BW from>-<BW to>
+"""
+AMD_LINKS = [
+    [SELF, XGMI + 4, XGMI + 1, NODE],
+    [XGMI + 4, SELF, NODE, NODE],
+    [XGMI + 1, NODE, SELF, SYS],
+    [NODE, NODE, SYS, SELF],
+]
+
+
+def test_amd_smi() -> None:
+    reading = read(AMD)
+    assert reading.topology.links.tolist() == AMD_LINKS
+    assert reading.topology.index == (0, 1, 2, 3)
+    assert reading.words[3] == ["PCIE", "PCIE", "PCIE", "X"]
+    assert reading.topology.numa.tolist() == [NO_ZONE] * 4
+    assert reading.warnings == []
+    hosts = "".join(f"node07: {line}\n" for line in AMD.splitlines())
+    assert read(hosts).topology.same(reading.topology)
+
+
+def test_amd_smi_weights_that_the_driver_does_not_know() -> None:
+    """On some builds all weights are 0 and bandwidths 0-0: XGMI is then a link."""
+    text = AMD.replace("15 ", "0  ").replace("30 ", "0  ").replace("50000-200000", "0-0         ")
+    links = read(text).topology.links
+    assert links[:3, :3].tolist() == [
+        [SELF, XGMI + 1, XGMI + 1],
+        [XGMI + 1, SELF, XGMI + 1],
+        [XGMI + 1, XGMI + 1, SELF],
+    ]
+
+
+def test_amd_smi_json() -> None:
+    """Each GPU has its ways in an order of its own."""
+    types = {SELF: "SELF", NODE: "PCIE", SYS: "PCIE", XGMI + 1: "XGMI", XGMI + 4: "XGMI"}
+    weights, hops = {SELF: 0, NODE: 40, SYS: 72}, {SELF: 0, NODE: 2, SYS: 3}
+    gpus = [
+        {
+            "gpu": i,
+            "bdf": f"0000:{i:02x}:00.0",
+            "links": [
+                {
+                    "gpu": j,
+                    "weight": 30 if (i, j) in ((1, 2), (2, 1)) else weights.get(code, 15),
+                    "link_status": "ENABLED",
+                    "link_type": "XGMI" if (i, j) in ((1, 2), (2, 1)) else types[code],
+                    "num_hops": hops.get(code, 1),
+                    "bandwidth": "50000-200000" if code == XGMI + 4 else "N/A",
+                }
+                for j, code in reversed(list(enumerate(row)))
+            ],
+        }
+        for i, row in enumerate(AMD_LINKS)
+    ]
+    assert read(json.dumps(gpus)).topology.links.tolist() == AMD_LINKS
+    types_alone = [
+        {"gpu": gpu["gpu"], "links": [{k: way[k] for k in ("gpu", "link_type")} for way in links]}
+        for gpu in gpus
+        if isinstance(links := gpu["links"], list)
+    ]
+    assert read(json.dumps(types_alone)).topology.links[3].tolist() == [0, 0, 0, SELF]
+    with pytest.raises(InvalidObject, match=r"^dump: .* is not allowed: .*amd-smi topology"):
+        read('[{"gpu": 0, "links": [{"link_type": "SELF"}]}]')
+
+
 WORDS = st.sampled_from([0, 2, 3, 4, 5, 6, 7, 65, 70, 82, 127, 129, 130])
 
 

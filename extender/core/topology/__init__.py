@@ -30,12 +30,13 @@ from __future__ import annotations
 
 from extender.core.topology.dump import Reading as Reading
 from extender.core.topology.dump import read_dump
-from extender.core.topology.rocm import MARK, read_rocm
+from extender.core.topology.rocm import MARKS, read_rocm
 
 
 def read(text: str, product: str = "") -> Reading:
-    """The topology in the output of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo``.
+    """The topology that the tool of a driver prints: NVIDIA's, or either of AMD's.
 
     Raises InvalidObject (field ``dump``) for any other text.
     """
-    return read_rocm(text, product) if MARK in text else read_dump(text, product)
+    amd = any(mark in text for mark in MARKS)
+    return read_rocm(text, product) if amd else read_dump(text, product)
