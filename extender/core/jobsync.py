@@ -153,7 +153,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
         jobwrites.delete(s, job, job.resource, job.name, job.uid)
         return
     _writes(s, job, step, now)
-    stuck.remove(s, job, now)
+    stuck.tend(s, job, now)
     key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
     gang = s.gangs.get(key)
     if gang is not None and gang.job != _key(job) and gang.job in s.jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
@@ -156,12 +156,20 @@ def _create(s: State, job: Job, body: Manifest) -> None:
 
 
 def delete(
-    s: State, job: Job, resource: Any, name: str, uid: str, grace: int | None = None
+    s: State,
+    job: Job,
+    resource: Resource,
+    name: str,
+    uid: str,
+    grace: int | None = None,
+    *,
+    verb: Literal["delete", "hurry", "remove"] = "delete",
 ) -> None:
     """Delete what the job has no use for: a pod, a service, or the job itself. ``grace``: seconds
-    that it is given, where that is not its own matter; none at all is another write than some.
+    that it is given, where that is not its own matter. ``verb``: of one object, each is a write of
+    its own.
     """
-    flight = ("delete" if grace != 0 else "remove", uid or name)
+    flight = (verb, uid or name)
     if flight in job.in_flight:
         return
     job.in_flight.add(flight)

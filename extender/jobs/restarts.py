@@ -60,6 +60,9 @@ _DISRUPTIONS: Final[Mapping[str, str]] = {
 SUSPENDED: Final = "Suspended"
 #: Causes for which the program, its data and its node have no blame: they use up no backoffLimit.
 _UNCOUNTED: Final = frozenset({"Preempted", "Drained", "NodeLeaving", SUSPENDED})
+#: Of these, those that are no reason for a pause: what asks for them cannot ask again and again,
+#: as nothing is planned on a node that is about to go.
+_UNPAUSED: Final = frozenset({"NodeLeaving", SUSPENDED})
 #: Causes that say something about the node.
 _OF_NODE: Final = frozenset({"Exit", "OOMKilled", "Evicted", "NodeLost", "DeviceFault"})
 
@@ -133,9 +136,9 @@ class Restarts(Struct, frozen=True, omit_defaults=True):
         its pods tell, which is larger than that of a record that somebody replaced.
         """
         ran_well = started is not None and now - started >= RAN_WELL
-        asked = cause.code == SUSPENDED
-        row = self.row if asked else 1 if ran_well else self.row + 1
-        paused = row > 1 and not asked
+        free = cause.code in _UNPAUSED
+        row = (0 if ran_well else self.row) + (not free)
+        paused = row > 1 and not free
         pause = min(PAUSE_FIRST * 2.0 ** min(row - 2, 20), PAUSE_MOST) if paused else 0.0
         failures = self.failures
         if cause.node and cause.code in _OF_NODE:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from extender.core import api
+from extender.core import api, times
 from extender.core.api import Resource
 from extender.core.objects import Manifest
 from extender.sim import intake, podrules, statuses
@@ -239,10 +239,17 @@ class Store:
             self._empty(name)
         if not seconds and not meta.get("finalizers"):
             return self._remove(resource, (namespace, name), old)
-        if "deletionTimestamp" in meta and seconds >= meta["deletionGracePeriodSeconds"]:
-            return old  # grace can only be shortened
+        ends = self._now() + seconds
+        if "deletionTimestamp" in meta:
+            given = meta["deletionGracePeriodSeconds"]
+            if seconds >= given:
+                return old  # grace can only be shortened
+            # It counts from when the deletion was first asked for; of what is over 1 s is left.
+            ends = (times.parse(meta["deletionTimestamp"]) or ends) - given + seconds
+            if ends < self._now():
+                ends, seconds = self._now(), min(seconds, 1)
         new = copy_json(old)
-        new["metadata"]["deletionTimestamp"] = intake.timestamp(self._now() + seconds)
+        new["metadata"]["deletionTimestamp"] = intake.timestamp(ends)
         new["metadata"]["deletionGracePeriodSeconds"] = seconds
         if "generation" in meta and "deletionTimestamp" not in meta:
             new["metadata"]["generation"] += 1

@@ -134,16 +134,30 @@ class Api:
         if place in self.objects:
             self._patch(place, patch)
 
-    def delete(self, place: Place) -> None:
-        """As a user does: a bound pod first terminates; what it owns goes with it."""
+    def delete(self, place: Place, grace: int | None = None) -> None:
+        """As a user does: a bound pod first terminates; what it owns goes with it. ``grace``: seconds
+        that the pod has for that, from the first time that it was asked to; it never grows.
+        """
         raw = self.objects.get(place)
         if raw is None:
             return
-        if place[0] == PODS and raw["spec"].get("nodeName") and not ended(raw):
-            if "deletionTimestamp" not in raw["metadata"]:
-                self._patch(place, {"metadata": {"deletionTimestamp": self._now()}})
+        if place[0] != PODS or not raw["spec"].get("nodeName") or ended(raw):
+            self.remove(place)
             return
-        self.remove(place)
+        meta = raw["metadata"]
+        own = raw["spec"].get("terminationGracePeriodSeconds", 0)
+        now, seconds = self.clock(), own if grace is None else grace
+        ends = now + seconds
+        if "deletionTimestamp" in meta:
+            given = meta["deletionGracePeriodSeconds"]
+            if seconds >= given:
+                return
+            ends = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - given + seconds
+            if ends < now:
+                ends, seconds = now, 1
+        end = datetime.fromtimestamp(ends, UTC).isoformat()
+        marks = {"deletionTimestamp": end, "deletionGracePeriodSeconds": seconds}
+        self._patch(place, {"metadata": marks})
 
     def remove(self, place: Place) -> None:
         """Take an object away (a kubelet has ended its pod)."""
@@ -175,7 +189,10 @@ class Api:
                     return 404, None
                 if command.uid and raw["metadata"]["uid"] != command.uid:
                     return 409, None
-                (self.remove if command.grace == 0 else self.delete)(place)
+                if command.grace == 0:
+                    self.remove(place)
+                else:
+                    self.delete(place, command.grace)
                 return 200, None
             case _:
                 raise AssertionError(command)

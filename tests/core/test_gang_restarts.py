@@ -288,6 +288,34 @@ def test_a_notice_moves_all_the_gang_within_its_time() -> None:
     assert (record(m)["number"], record(m).get("counted", 0)) == (1, 0)
 
 
+@pytest.mark.parametrize(("after", "given"), [(0.0, 7), (3.0, 7), (4.0, 600), (300.0, 600)])
+def test_a_pod_that_was_just_given_longer_than_its_node_will_be_there_is_hurried(
+    after: float, given: int
+) -> None:
+    """Of a deletion that is older, what the notice leaves would be over: the API server would have the
+    pod killed in 1 s, while it writes its checkpoint.
+    """
+    m = whole(5, restart="pod")
+    place = (PODS, "default", "j-worker-1")
+    m.api.change(place, spec={"terminationGracePeriodSeconds": 600})
+    node, found = m.bound()["j-worker-1"], deletions(m)
+    m.lingering = True
+    m.api.delete(place)
+    m.flush()
+    m.advance(after)
+    taint(m, node, SPOT)
+    m.rest(20)
+    assert [(each.name, each.grace) for each in found] == [("j-worker-1", 7)][: given == 7]
+    pod = m.api.get(PODS, "j-worker-1")
+    assert pod is not None
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == given
+    m.lingering = False
+    m.rest(20)
+    m.finish()
+    assert node not in m.bound().values()
+    assert len(m.bound()) == 4
+
+
 def test_replicas_that_start_alone_leave_a_node_alone() -> None:
     m = whole(5, restart="pod")
     places, before, found = m.bound(), uids(m), deletions(m)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from extender.core import api
 from extender.core.errors import ApiError
+from extender.sim import intake
 from extender.sim.selectors import Selector
 from extender.sim.store import Store
 from tests.sim.behaviour import pod
@@ -178,3 +179,20 @@ def test_watches_of_other_namespaces_hear_nothing(store):
     _, watch = store.watch(api.PODS, "team", Selector(), None, wake=lambda: None)
     store.create(api.PODS, "default", pod("a"))
     assert watch.take() == []
+
+
+@pytest.mark.parametrize(
+    ("later", "asked", "ends", "left"),
+    [(6, 20, 20, 20), (6, 5, 6, 1), (6, 30, 30, 30), (6, 45, 30, 30), (6, None, 30, 30)],
+)
+def test_a_deletion_that_is_repeated_counts_from_the_first(later, asked, ends, left):
+    """Observed on kube-apiserver 1.37.2."""
+    clock = [0.0]
+    store = Store(lambda: clock[0], lambda: "uid-1", history=9)
+    store.create(api.PODS, "default", pod("a"))
+    store.bind("default", "a", "n1")
+    store.delete(api.PODS, "default", "a")
+    clock[0] = later
+    meta = store.delete(api.PODS, "default", "a", grace=asked)["metadata"]
+    assert meta["deletionTimestamp"] == intake.timestamp(ends)
+    assert meta["deletionGracePeriodSeconds"] == left
