@@ -182,6 +182,57 @@ def test_one_slip_is_one_problem_that_says_what_was_meant(check: Check, body, pr
 
 
 @pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (
+            job(
+                runPolicy={"backoffLimit": -1, "managedBy": "me", "cleanPodPolicy": "None"},
+                elasticPolicy={"rdzvPort": 0, "minReplicas": 3, "maxReplicas": 2},
+                pytorchReplicaSpecs={"Master": role(replicas=2), "Worker": role()},
+            ),
+            [
+                "spec.runPolicy.managedBy",
+                "spec.runPolicy.backoffLimit",
+                "spec.pytorchReplicaSpecs.Master.replicas",
+                "spec.elasticPolicy.rdzvPort",
+                "spec.elasticPolicy.minReplicas",
+            ],
+        ),
+        (
+            group(
+                minMember=0,
+                minResources={"cpu": "many", "nvidia.com/gpu": "-1"},
+                minTaskMember={"worker": -1},
+                networkTopology={"mode": "hard", "highestTierAllowed": 1, "highestTierName": "x"},
+                subGroupPolicy=[{"name": "a", "subGroupSize": 0, "minSubGroups": -1}],
+            ),
+            [
+                "spec.minResources[cpu]",
+                "spec.minResources[nvidia.com/gpu]",
+                "spec.minTaskMember[worker]",
+                "spec.networkTopology.highestTierName",
+                "spec.subGroupPolicy[0].subGroupSize",
+                "spec.subGroupPolicy[0].minSubGroups",
+                "spec.minMember",
+            ],
+        ),
+    ],
+    ids=["job", "group"],
+)
+def test_every_wrong_value_of_an_object_is_a_problem(check: Check, body, fields) -> None:
+    code, problems = check(body)
+    assert [each.partition(": error: ")[0] for each in problems] == fields
+    assert code == 1
+
+
+def test_of_very_many_the_first_are_told_and_the_rest_counted(check: Check) -> None:
+    tasks = {f"task{number:02}": -1 for number in range(23)}
+    _, problems = check(group(minMember=1, minTaskMember=tasks))
+    assert len(problems) == 21
+    assert problems[-1] == ": error: 3 more values are not allowed"
+
+
+@pytest.mark.parametrize(
     "kind", ["Service", "ConfigMap", "PersistentVolumeClaim", "Namespace", "PodTemplate", "PodList"]
 )
 def test_what_no_gang_is_made_of_is_fine(check: Check, kind: str) -> None:

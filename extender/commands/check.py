@@ -101,7 +101,7 @@ def _problems(found: list[Document]) -> list[Problem]:
         elif all(document.kind):
             problems += manifests.check(document, muster, together)
         elif not _is_settings(document):
-            problems.append(document.problem("", "has no apiVersion and kind"))
+            problems.append(manifests.nameless(document))
     return [*problems, *together.problems()]
 
 

@@ -5,6 +5,7 @@
     MusterError
     ├── ConfigError        a config file or flag is wrong: file, field, value, what is allowed
     ├── InvalidObject      an API object is wrong: object, field, value, what is allowed
+    │   ├── InvalidFields  several of its fields are
     │   └── QuantityError  a Kubernetes quantity cannot be read or does not fit 63 bits
     ├── LogError           a recorded log or a snapshot cannot be read
     ├── WireError          a scheduler sent a body that is not what the verb takes
@@ -19,7 +20,15 @@ A refusal (a pod that does not fit, a gang that waits) is a value, see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Wrong fields of one object that are told; of more only how many there are.
+MOST_FAULTS: Final = 20
 
 
 class MusterError(Exception):
@@ -47,6 +56,78 @@ class InvalidObject(MusterError):
         self.field = field
         self.value = value
         self.allowed = allowed
+
+    #: Wrong fields beyond those of :attr:`each`.
+    more = 0
+
+    @property
+    def each(self) -> tuple[InvalidObject, ...]:
+        """One for each wrong field, as far as they are told."""
+        return (self,)
+
+
+class InvalidFields(InvalidObject):
+    """Several fields of an API object are wrong; field, value and allowed are the first's."""
+
+    def __init__(self, each: Sequence[InvalidObject], more: int = 0) -> None:
+        """``each`` in the order in which the object is read; ``more``: those that are not told."""
+        first = each[0]
+        super().__init__(first.field, first.value, first.allowed)
+        rest = (f"and {more} more",) if more else ()
+        self.args = ("; ".join((*map(str, each), *rest)),)
+        self._each, self.more = tuple(each), more
+
+    @property
+    def each(self) -> tuple[InvalidObject, ...]:
+        return self._each
+
+
+class Faults:
+    """The wrong fields of one object, gathered while it is read.
+
+    A block ``with faults:`` ends at the first InvalidObject in it, which is kept, and reading goes on behind
+    the block: what is in one block cannot be judged once a part of it is wrong.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[InvalidObject] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, InvalidObject):
+            return False
+        self._count += len(error.each) + error.more
+        self._found += error.each[: MOST_FAULTS - len(self._found)]
+        return True
+
+    @property
+    def found(self) -> tuple[InvalidObject, ...]:
+        """The first :data:`MOST_FAULTS` of them."""
+        return tuple(self._found)
+
+    def keep(self, default: T, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``read`` gives; where it raises InvalidObject, which is kept, ``default``."""
+        with self:
+            return read(*args, **kwargs)
+        return default
+
+    def end(self) -> None:
+        """Raise InvalidObject for what was found, if anything was."""
+        if self._count == 1:
+            raise self._found[0]
+        if self._found:
+            raise InvalidFields(self._found, self._count - len(self._found))
 
 
 class QuantityError(InvalidObject):

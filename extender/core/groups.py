@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import MUSTER_GROUP, PODS, VOLCANO_GROUPS, Resource
-from extender.core.errors import InvalidObject, QuantityError, brief
+from extender.core.errors import Faults, InvalidObject, QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
 from extender.core.quantity import COUNT_LIMIT, count, milli, whole
-from extender.core.reasons import Code, Refusal, refuse
+from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.resources import CPU
 from extender.core.selectors import canonical
 from extender.core.state import State
@@ -47,7 +47,7 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     gang.counts = (group.status.running, group.status.succeeded, group.status.failed)
     # One that was there before its job is the job's too, although no owner says so.
     gang.job = _job(s, meta) or (job if job in s.jobs else None)
-    gang.fault = _read_spec(gang, group)
+    gang.fault = _refused(_read_spec(gang, group))
     resolve_priority(s, gang)
     gang.dirty = gang.maybe_loose = True
 
@@ -149,7 +149,9 @@ def owners_of(gang: Gang) -> list[o.Manifest]:
     return list(owners.values())[:MOST_OWNERS]
 
 
-def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Refusal | None:
+def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Faults:
+    """What is wrong with it; where something is, the gang has something valid, and is not placed."""
+    faults = Faults()
     gang.min_task_member = {}
     gang.min_parts = ()
     gang.min_resources = {}
@@ -166,60 +168,59 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
             for at, each in enumerate(constraints)
             if each.key
         )
-        return _set_min(gang, "spec.schedulingPolicy.gang.minCount", least)
+        _set_min(gang, "spec.schedulingPolicy.gang.minCount", least, faults)
+        return faults
     for name, quantity in sorted(group.spec.min_resources.items()):
-        try:
-            milli(quantity) if name == CPU else whole(quantity)
-        except QuantityError as error:
-            return _not_allowed(f"spec.minResources[{name}]", error.value, error.allowed)
-    gang.min_resources = dict(group.spec.min_resources)
+        with faults:
+            _read_quantity(name, quantity)
+    gang.min_resources = {} if len(faults) else dict(group.spec.min_resources)
     if isinstance(group, o.VolcanoGroup):
         gang.queue = group.spec.queue
         gang.priority_class = group.spec.priority_class_name
         gang.min_task_member = dict(group.spec.min_task_member)
         for task, least in sorted(gang.min_task_member.items()):
-            if not 0 <= least <= COUNT_LIMIT:
-                gang.min_task_member = {}
-                return _not_allowed(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
-        try:
-            gang.near = _wishes(group.spec)
-            gang.min_parts = _min_parts(group.spec)
-        except InvalidObject as error:
-            return _not_allowed(error.field, error.value, error.allowed)
+            with faults:
+                if not 0 <= least <= COUNT_LIMIT:
+                    gang.min_task_member = {}
+                    raise InvalidObject(f"spec.minTaskMember[{task}]", least, f"0 to {COUNT_LIMIT}")
+        _read_network(gang, group.spec, faults)
     minimum = group.spec.min_member
-    return _set_min(gang, "spec.minMember", 1 if minimum is None else minimum)
+    _set_min(gang, "spec.minMember", 1 if minimum is None else minimum, faults)
+    return faults
 
 
-def _wishes(spec: o.VolcanoGroupSpec) -> tuple[Wish, ...]:
-    """Volcano's networkTopology, and that of its subGroups: selected pods, as many parts as their
-    labels have values. Raises InvalidObject.
+def _read_quantity(name: str, quantity: o.Quantity) -> None:
+    try:
+        milli(quantity) if name == CPU else whole(quantity)
+    except QuantityError as error:  # it knows the value; this is where the field is known
+        raise QuantityError(f"spec.minResources[{name}]", error.value, error.allowed) from error
+
+
+def _read_network(gang: Gang, spec: o.VolcanoGroupSpec, faults: Faults) -> None:
+    """Volcano's networkTopology, and its subGroups: selected pods, as many parts as their labels have
+    values, which may be asked for near each other, or whole.
     """
-    wish = _wish(spec.network_topology, "spec.networkTopology")
+    wish = faults.keep(None, _wish, spec.network_topology, "spec.networkTopology")
     wishes = [] if wish is None else [wish]
+    minima = []
     for at, policy in enumerate(spec.sub_group_policy):
         where = f"spec.subGroupPolicy[{at}]"
-        wish = _wish(policy.network_topology, f"{where}.networkTopology")
-        if policy.sub_group_size < 1:
-            raise InvalidObject(f"{where}.subGroupSize", policy.sub_group_size, "at least 1")
-        selector = canonical(policy.label_selector or o.LabelSelector(), f"{where}.labelSelector")
-        if wish is not None:
-            size, keys = policy.sub_group_size, policy.match_label_keys
-            wishes.append(replace(wish, size=size, selector=selector, keys=keys))
-    return tuple(wishes)
-
-
-def _min_parts(spec: o.VolcanoGroupSpec) -> tuple[Minimum, ...]:
-    """Policies that ask for whole parts. Raises InvalidObject."""
-    found = []
-    for at, policy in enumerate(spec.sub_group_policy):
-        where, least = f"spec.subGroupPolicy[{at}]", policy.min_sub_groups
-        if not 0 <= least <= COUNT_LIMIT:
-            raise InvalidObject(f"{where}.minSubGroups", least, f"0 to {COUNT_LIMIT}")
-        selector = canonical(policy.label_selector or o.LabelSelector(), f"{where}.labelSelector")
-        if least:
-            size, keys = policy.sub_group_size, policy.match_label_keys
-            found.append(Minimum(policy.name, size, least, selector, keys))
-    return tuple(found)
+        wish = faults.keep(None, _wish, policy.network_topology, f"{where}.networkTopology")
+        size, least, keys = policy.sub_group_size, policy.min_sub_groups, policy.match_label_keys
+        with faults:
+            if size < 1:
+                raise InvalidObject(f"{where}.subGroupSize", size, "at least 1")
+        with faults:
+            if not 0 <= least <= COUNT_LIMIT:
+                raise InvalidObject(f"{where}.minSubGroups", least, f"0 to {COUNT_LIMIT}")
+        with faults:
+            given = policy.label_selector or o.LabelSelector()
+            selector = canonical(given, f"{where}.labelSelector")
+            if wish is not None:
+                wishes.append(replace(wish, size=size, selector=selector, keys=keys))
+            if least:
+                minima.append(Minimum(policy.name, size, least, selector, keys))
+    gang.near, gang.min_parts = ((), ()) if len(faults) else (tuple(wishes), tuple(minima))
 
 
 def _wish(network: o.NetworkTopology | None, where: str) -> Wish | None:
@@ -240,20 +241,23 @@ def _wish(network: o.NetworkTopology | None, where: str) -> Wish | None:
     return Wish(hard, f"{where}.highestTierName", tier_name=name) if name else None
 
 
-def _set_min(gang: Gang, field: str, least: int) -> Refusal | None:
+def _set_min(gang: Gang, field: str, least: int, faults: Faults) -> None:
     gang.min_member = min(max(1, least), COUNT_LIMIT)
-    if least < 1:
-        return _not_allowed(field, least, "at least 1")
-    return None if least <= COUNT_LIMIT else _not_allowed(field, least, f"at most {COUNT_LIMIT}")
+    with faults:
+        if least < 1:
+            raise InvalidObject(field, least, "at least 1")
+        if least > COUNT_LIMIT:
+            raise InvalidObject(field, least, f"at most {COUNT_LIMIT}")
 
 
-def _not_allowed(field: str, value: object, allowed: str) -> Refusal:
-    return refuse(
-        Code.INVALID,
-        field=field,
-        value=brief(value) if isinstance(value, str) else str(value),
-        allowed=allowed,
-    )
+def _refused(faults: Faults) -> Refusal | None:
+    found = [
+        Reason.of(Code.INVALID, field=each.field, value=brief(each.value), allowed=each.allowed)
+        for each in faults.found
+    ]
+    if more := len(faults) - len(found):
+        found.append(Reason.of(Code.MORE_INVALID, count=more))
+    return Refusal(tuple(found)) if found else None
 
 
 def _timeout(meta: o.Meta, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> float | None:

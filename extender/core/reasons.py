@@ -61,6 +61,7 @@ class Code(StrEnum):
     FOREIGN_SCHEDULER = "MemberOfAnotherScheduler"
     CLAIMED_TWICE = "PodClaimedTwice"
     INVALID = "InvalidObject"
+    MORE_INVALID = "MoreInvalidFields"
     UNKNOWN_PRIORITY = "UnknownPriorityClass"
     ADMISSION = "AdmissionRefused"
     TIMED_OUT = "ScheduleTimeout"
@@ -129,6 +130,7 @@ _TEXT: dict[Code, str] = {
     ),
     Code.CLAIMED_TWICE: "pod {pod} names two groups: {first} and {second}",
     Code.INVALID: "{field}: {value} is not allowed: {allowed}",
+    Code.MORE_INVALID: "{count} more values are not allowed",
     Code.UNKNOWN_PRIORITY: "spec.priorityClassName: {name} does not exist; allowed: {allowed}",
     Code.ADMISSION: "the API server refuses pod {pod}: {message}",
     Code.TIMED_OUT: "not placed within {seconds} s (schedule timeout)",

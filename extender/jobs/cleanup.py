@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from extender.core import times
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import JobStep
 from extender.core.objects import Manifest, Pod
 from extender.jobs import conditions
@@ -28,8 +28,10 @@ def after_end(job: Manifest, pods: Sequence[Pod], services: frozenset[str], now:
     whatever cleanPodPolicy says: to stop it is what the deadline is for.
     """
     notices: tuple[tuple[str, str, str], ...] = ()
+    faults = Faults()
     try:
-        policy = read_policy(job)
+        policy = read_policy(job, faults)
+        faults.end()
     except InvalidObject as problem:
         policy = RunPolicy()
         notices = (("Warning", "InvalidRunPolicy", str(problem)),)

@@ -6,6 +6,7 @@ Source: kubeflow/trainer v1.9.4, pkg/controller.v1/jax.
 from __future__ import annotations
 
 from extender.core.api import JAX_JOBS
+from extender.core.errors import Faults
 from extender.core.framework import Replica
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import KindFacts, TrainingJob
@@ -28,7 +29,7 @@ class JAXJob(TrainingKind):
         operator="jaxjob-controller",
     )
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """There is nothing that only this kind forbids."""
 
     def meets(self, job: TrainingJob, replica: Replica) -> tuple[str, int] | None:

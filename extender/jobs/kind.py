@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from extender.core.api import Resource
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
 from extender.jobs import capacity, meeting, restarts
@@ -53,8 +53,8 @@ class Kind(ABC):
         return True
 
     @abstractmethod
-    def check(self, job: TrainingJob) -> None:
-        """Raise InvalidObject for what this kind does not allow."""
+    def check(self, job: TrainingJob, faults: Faults) -> None:
+        """Add to the faults what this kind does not allow. A single one may be raised."""
 
     @abstractmethod
     def env(self, job: TrainingJob, replica: Replica) -> Env:
@@ -178,9 +178,17 @@ class Kind(ABC):
         return parsed
 
     def _read(self, job: Manifest) -> TrainingJob:
-        parsed = read(job, self.facts)
-        meeting.wish(parsed, self.facts.specs_key)
-        self.check(parsed)
-        capacity.wishes(parsed)
-        restarts.unit(parsed.annotations)
+        faults = Faults()
+        parsed = faults.keep(None, read, job, self.facts, faults)
+        if parsed is not None:
+            with faults:
+                meeting.wish(parsed, self.facts.specs_key)
+            with faults:
+                self.check(parsed, faults)
+            with faults:
+                capacity.wishes(parsed)
+        with faults:
+            restarts.unit(job["metadata"].get("annotations") or {})
+        faults.end()
+        assert parsed is not None, "a job of which nothing is known has a fault"
         return parsed

@@ -18,6 +18,7 @@ never gets over that, as XGBoost's tracker of before 2.1 (``recvall`` in its tra
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Final
 
@@ -38,6 +39,18 @@ NAME: Final = "wait-for-master"
 #: Of the container that it stands before: what does not change the pod's quality of service.
 _ROOM: Final = ("cpu", "memory")
 _BOUNDS: Final = ("requests", "limits")
+#: Words that could name an image, and that nobody means as one.
+_NO_IMAGES: Final = frozenset(
+    {"true", "false", "yes", "no", "on", "off", "1", "0", "none", "null", "ownimage"}
+)
+#: [host[:port]/]path[:tag][@digest], as in distribution/reference: only a host has capitals.
+_IMAGE: Final = re.compile(
+    r"(?:(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::\d+)?/)?"
+    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(?::\w[\w.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9+._-]*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+_LONGEST_IMAGE: Final = 1024
 
 
 def wish(job: TrainingJob, specs_key: str) -> str:
@@ -46,7 +59,7 @@ def wish(job: TrainingJob, specs_key: str) -> str:
     Raises InvalidObject for what is no image, and for templates that nothing can be added to.
     """
     said = job.annotations.get(WAIT, "")
-    if len(said.split()) > 1 or said != said.strip():
+    if said and not _means(said):
         allowed = f"{NONE}, {OWN} or the name of an image"
         raise InvalidObject(f"metadata.annotations[{WAIT}]", said, allowed)
     if said in ("", NONE):
@@ -59,6 +72,16 @@ def wish(job: TrainingJob, specs_key: str) -> str:
             for kind in _BOUNDS:
                 fields.mapping(room, kind, f"{path}.containers.resources")
     return said
+
+
+def _means(said: str) -> bool:
+    """Whether it is one of the two words, or an image and no other spelling of a word."""
+    if said in (NONE, OWN):
+        return True
+    letters = "".join(filter(str.isalnum, said)).lower()
+    if letters in _NO_IMAGES or len(said) > _LONGEST_IMAGE:
+        return False
+    return _IMAGE.fullmatch(said) is not None
 
 
 def wait(pod: Manifest, image: str, container: str, host: str, port: int) -> None:

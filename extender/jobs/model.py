@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Replica
 from extender.core.objects import Labels, Manifest
 from extender.jobs import fields
@@ -127,42 +127,47 @@ class KindFacts(Struct, frozen=True):
     single: tuple[str, ...] = ()
 
 
-def read_policy(job: Manifest) -> RunPolicy:
+def read_policy(job: Manifest, faults: Faults) -> RunPolicy:
     """spec.runPolicy with its defaults; a cleanPodPolicy in spec itself counts where it has none.
 
-    Raises InvalidObject for a field that cannot be read.
+    A field that cannot be read is among the faults, and has its default.
     """
-    spec = fields.mapping(job, "spec", "")
-    policy = fields.mapping(spec, "runPolicy", "spec")
+    keep = faults.keep
+    spec = keep({}, fields.mapping, job, "spec", "")
+    policy = keep({}, fields.mapping, spec, "runPolicy", "spec")
     path = "spec.runPolicy"
-    outer = fields.choice(spec, "cleanPodPolicy", "spec", CLEAN_POD_POLICIES, "None")
-    scheduling = fields.mapping(policy, "schedulingPolicy", path)
+    outer = keep("None", fields.choice, spec, "cleanPodPolicy", "spec", CLEAN_POD_POLICIES, "None")
+    clean = keep(outer, fields.choice, policy, "cleanPodPolicy", path, CLEAN_POD_POLICIES, outer)
+    scheduling = keep({}, fields.mapping, policy, "schedulingPolicy", path)
     of_gang = f"{path}.schedulingPolicy"
     return RunPolicy(
-        clean_pods=fields.choice(policy, "cleanPodPolicy", path, CLEAN_POD_POLICIES, outer),
-        ttl=fields.whole(policy, "ttlSecondsAfterFinished", path),
-        deadline=fields.whole(policy, "activeDeadlineSeconds", path),
-        backoff_limit=fields.whole(policy, "backoffLimit", path),
-        suspend=fields.flag(policy, "suspend", path),
-        min_available=fields.whole(scheduling, "minAvailable", of_gang, least=1),
-        queue=fields.text(scheduling, "queue", of_gang),
-        priority_class=fields.text(scheduling, "priorityClass", of_gang),
-        min_resources=fields.mapping(scheduling, "minResources", of_gang),
-        schedule_timeout=fields.whole(scheduling, "scheduleTimeoutSeconds", of_gang),
+        clean_pods=clean,
+        ttl=keep(None, fields.whole, policy, "ttlSecondsAfterFinished", path),
+        deadline=keep(None, fields.whole, policy, "activeDeadlineSeconds", path),
+        backoff_limit=keep(None, fields.whole, policy, "backoffLimit", path),
+        suspend=keep(False, fields.flag, policy, "suspend", path),
+        min_available=keep(None, fields.whole, scheduling, "minAvailable", of_gang, least=1),
+        queue=keep("", fields.text, scheduling, "queue", of_gang),
+        priority_class=keep("", fields.text, scheduling, "priorityClass", of_gang),
+        min_resources=keep({}, fields.mapping, scheduling, "minResources", of_gang),
+        schedule_timeout=keep(None, fields.whole, scheduling, "scheduleTimeoutSeconds", of_gang),
     )
 
 
-def read(job: Manifest, facts: KindFacts) -> TrainingJob:
-    """Default and check a job.
+def read(job: Manifest, facts: KindFacts, faults: Faults) -> TrainingJob | None:
+    """Default and check a job; None where it cannot be told which replicas it has.
 
     Replica types are matched without regard to case; one of zero replicas is as if absent.
 
-    Raises InvalidObject for the first wrong field.
+    What is wrong is among the faults, and something valid stands in its place. Raises InvalidObject where
+    nothing can.
     """
-    metadata = job["metadata"]
     spec = fields.mapping(job, "spec", "")
-    policy = read_policy(job)
-    roles = _read_roles(spec, facts)
+    policy = read_policy(job, faults)
+    roles = _read_roles(spec, facts, faults)
+    if roles is None:
+        return None
+    metadata = job["metadata"]
     read_job = TrainingJob(
         api_version=facts.api_version,
         kind=facts.kind,
@@ -176,90 +181,127 @@ def read(job: Manifest, facts: KindFacts) -> TrainingJob:
         spec=spec,
         single=tuple(role.lower() for role in facts.single),
     )
-    if policy.min_available is not None and policy.min_available > read_job.total:
-        raise InvalidObject(
-            "spec.runPolicy.schedulingPolicy.minAvailable",
-            policy.min_available,
-            f"at most the number of replicas ({read_job.total})",
-        )
-    if read_job.total > MOST_REPLICAS:
-        raise InvalidObject(
-            f"spec.{facts.specs_key}",
-            read_job.total,
-            f"at most {MOST_REPLICAS} replicas in all",
-        )
-    for role in roles:
-        name = read_job.pod_name(role.name, role.replicas - 1)
-        if not DNS_1035.fullmatch(name):
-            raise InvalidObject(
-                "metadata.name",
-                read_job.name,
-                f"a DNS-1035 label; {name}, the name of a pod and its Service, has to be one too"
-                " (lower case letters, digits and -, a letter first, at most 63 characters)",
-            )
+    with faults:
+        _check_totals(read_job, f"spec.{facts.specs_key}")
+    with faults:
+        _check_names(read_job)
     return read_job
 
 
-def _read_roles(spec: Manifest, facts: KindFacts) -> tuple[Role, ...]:
+def _check_totals(job: TrainingJob, path: str) -> None:
+    least = job.policy.min_available
+    if least is not None and least > job.total:
+        where = "spec.runPolicy.schedulingPolicy.minAvailable"
+        raise InvalidObject(where, least, f"at most the number of replicas ({job.total})")
+    if job.total > MOST_REPLICAS:
+        raise InvalidObject(path, job.total, f"at most {MOST_REPLICAS} replicas in all")
+
+
+def _check_names(job: TrainingJob) -> None:
+    for role in job.roles:
+        name = job.pod_name(role.name, role.replicas - 1)
+        if not DNS_1035.fullmatch(name):
+            raise InvalidObject(
+                "metadata.name",
+                job.name,
+                f"a DNS-1035 label; {name}, the name of a pod and its Service, has to be one too"
+                " (lower case letters, digits and -, a letter first, at most 63 characters)",
+            )
+
+
+def _read_roles(spec: Manifest, facts: KindFacts, faults: Faults) -> tuple[Role, ...] | None:
+    """None where a type or a number of replicas cannot be read: how many there are is not known."""
     path = f"spec.{facts.specs_key}"
     given = fields.mapping(spec, facts.specs_key, "spec")
     allowed = f"at least one replica type of {', '.join(facts.roles)}"
     if not given:
         raise InvalidObject(path, spec.get(facts.specs_key), allowed)
     canonical = {role.lower(): role for role in facts.roles}
-    found: dict[str, Role] = {}
+    before = len(faults)
+    keys: dict[str, str] = {}
+    counts: dict[str, int] = {}
     for key in given:
-        role = canonical.get(key.lower())
-        if role is None:
-            raise InvalidObject(path, key, f"only the replica types {', '.join(facts.roles)}")
-        if role in found:
-            raise InvalidObject(path, key, f"replica type {role} only once")
-        found[role] = _read_role(fields.mapping(given, key, path), role, f"{path}.{key}", facts)
+        with faults:
+            role = canonical.get(key.lower())
+            if role is None:
+                raise InvalidObject(path, key, f"only the replica types {', '.join(facts.roles)}")
+            if role in keys:
+                raise InvalidObject(path, key, f"replica type {role} only once")
+            count = fields.whole(fields.mapping(given, key, path), "replicas", f"{path}.{key}")
+            counts[role] = facts.replicas.get(role, 1) if count is None else count
+            keys[role] = key
+    known = len(faults) == before
+    found = {
+        role: _read_role(given[key] or {}, role, counts[role], f"{path}.{key}", facts, faults)
+        for role, key in keys.items()
+    }
+    if not known:
+        return None
     roles = tuple(found[role] for role in facts.roles if role in found and found[role].replicas)
     if not roles:
         raise InvalidObject(path, dict.fromkeys(given, 0), "at least one replica")
     return roles
 
 
-def _read_role(given: Manifest, role: str, path: str, facts: KindFacts) -> Role:
-    replicas = fields.whole(given, "replicas", path)
-    template = fields.mapping(given, "template", path)
-    pod_spec = fields.mapping(template, "spec", f"{path}.template")
-    meta = fields.mapping(template, "metadata", f"{path}.template")
-    for key in ("labels", "annotations"):
-        fields.mapping(meta, key, f"{path}.template.metadata")
+def _read_role(
+    given: Manifest, type_: str, replicas: int, path: str, facts: KindFacts, faults: Faults
+) -> Role:
+    before = len(faults)
+    port = faults.keep(facts.port, _read_template, given, path, facts, faults)
+    template: Manifest = given.get("template") or {}
+    if len(faults) != before:
+        container = {"name": facts.container or "main", "image": "unknown"}
+        template = {"spec": {"containers": [container]}}
+    policy = facts.restart_policies.get(type_, facts.restart_policy)
+    return Role(
+        type=type_,
+        replicas=replicas,
+        restart_policy=faults.keep(
+            policy, fields.choice, given, "restartPolicy", path, RESTART_POLICIES, policy
+        ),
+        template=template,
+        port=port,
+    )
+
+
+def _read_template(role: Manifest, path: str, facts: KindFacts, faults: Faults) -> int:
+    """The port of a role's default container. Raises InvalidObject for a template without one."""
+    template = fields.mapping(role, "template", path)
+    spec = fields.mapping(template, "spec", f"{path}.template")
+    with faults:
+        meta = fields.mapping(template, "metadata", f"{path}.template")
+        for key in ("labels", "annotations"):
+            fields.mapping(meta, key, f"{path}.template.metadata")
     where = f"{path}.template.spec"
-    containers = fields.items(pod_spec, "containers", where)
+    containers = fields.items(spec, "containers", where)
     names = [fields.text(container, "name", f"{where}.containers") for container in containers]
     if not facts.container and not names:
         raise InvalidObject(f"{where}.containers", names, "at least one container")
     default = facts.container or names[0]
+    for container in containers:
+        with faults:
+            fields.items(container, "env", f"{where}.containers")
+        with faults:
+            _check_image(container, f"{where}.containers")
     if default not in names:
         raise InvalidObject(
             f"{where}.containers", names, f"one container has to be named {default}"
         )
-    for container in containers:
-        fields.items(container, "env", f"{where}.containers")
-        if not fields.text(container, "image", f"{where}.containers"):
-            raise InvalidObject(
-                f"{where}.containers[{container['name']}].image"
-                if container.get("name")
-                else f"{where}.containers",
-                container.get("image"),
-                "the name of an image",
-            )
-    main = containers[names.index(default)]
     path_of_main = f"{where}.containers[{default}]"
-    ports = fields.items(main, "ports", path_of_main)
-    numbers = {port.get("name"): _read_port(port, path_of_main) for port in ports}
-    policy = facts.restart_policies.get(role, facts.restart_policy)
-    return Role(
-        type=role,
-        replicas=facts.replicas.get(role, 1) if replicas is None else replicas,
-        restart_policy=fields.choice(given, "restartPolicy", path, RESTART_POLICIES, policy),
-        template=template,
-        port=numbers.get(facts.port_name, facts.port),
-    )
+    ports = fields.items(containers[names.index(default)], "ports", path_of_main)
+    numbers: dict[str | None, int] = {}
+    for port in ports:
+        with faults:
+            number = _read_port(port, path_of_main)
+            numbers[port.get("name")] = number
+    return numbers.get(facts.port_name, facts.port)
+
+
+def _check_image(container: Manifest, where: str) -> None:
+    if not fields.text(container, "image", where):
+        name = container.get("name")
+        at = f"{where}[{name}].image" if name else where
+        raise InvalidObject(at, container.get("image"), "the name of an image")
 
 
 def _read_port(port: Manifest, where: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from extender.core.api import CONFIG_MAPS
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import conditions, fields
@@ -55,18 +55,13 @@ class MPIKind(TrainingKind):
         """
         return False
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """Exactly one launcher, and a whole number of slots."""
-        launcher = job.role(LAUNCHER)
-        if launcher is None:
-            types = [role.type for role in job.roles]
-            raise InvalidObject("spec.mpiReplicaSpecs", types, "one Launcher, and Worker if wanted")
-        if launcher.replicas != 1:
-            path = "spec.mpiReplicaSpecs.Launcher.replicas"
-            raise InvalidObject(path, launcher.replicas, "exactly 1")
-        slots(job)
+        with faults:
+            _check_launcher(job)
+        faults.keep(1, slots, job)
         for role in job.roles:
-            _check_template(role)
+            _check_template(role, faults)
 
     def cause(self, job: TrainingJob, roll: RollCall, ended: str, why: str = "") -> str:
         """Evicted workers have a word of their own."""
@@ -141,17 +136,27 @@ class MPIKind(TrainingKind):
         return ()
 
 
-def _check_template(role: Role) -> None:
-    """Raise InvalidObject for a field that something is added to, and that is no such field."""
+def _check_launcher(job: TrainingJob) -> None:
+    launcher = job.role(LAUNCHER)
+    if launcher is None:
+        types = [role.type for role in job.roles]
+        raise InvalidObject("spec.mpiReplicaSpecs", types, "one Launcher, and Worker if wanted")
+    if launcher.replicas != 1:
+        path = "spec.mpiReplicaSpecs.Launcher.replicas"
+        raise InvalidObject(path, launcher.replicas, "exactly 1")
+
+
+def _check_template(role: Role, faults: Faults) -> None:
+    """Fields that something is added to have to be such fields."""
     spec, path = role.template["spec"], f"spec.mpiReplicaSpecs.{role.type}.template.spec"
     for field in ("volumes", "initContainers"):
-        fields.items(spec, field, path)
-    fields.text(spec, "serviceAccountName", path)
-    dns = fields.mapping(spec, "dnsConfig", path)
-    searches = dns.get("searches")
-    if searches is not None and not isinstance(searches, list):
-        raise InvalidObject(f"{path}.dnsConfig.searches", searches, "a list of domains")
-    fields.items(spec["containers"][0], "volumeMounts", f"{path}.containers[0]")
+        faults.keep([], fields.items, spec, field, path)
+    faults.keep("", fields.text, spec, "serviceAccountName", path)
+    with faults:
+        searches = fields.mapping(spec, "dnsConfig", path).get("searches")
+        if searches is not None and not isinstance(searches, list):
+            raise InvalidObject(f"{path}.dnsConfig.searches", searches, "a list of domains")
+    faults.keep([], fields.items, spec["containers"][0], "volumeMounts", f"{path}.containers[0]")
 
 
 def slots(job: TrainingJob) -> int:

@@ -16,6 +16,7 @@ from extender.core.api import (
     ROLES,
     SERVICE_ACCOUNTS,
 )
+from extender.core.errors import Faults
 from extender.core.framework import Child, Replica
 from extender.core.objects import Manifest
 from extender.jobs import fields, mpi
@@ -58,9 +59,9 @@ class OldMPIJob(mpi.MPIKind):
         """All but what was made as v2beta1, which its definitions mark by their defaults."""
         return not made_as_v2(job)
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """The name of the main container is text."""
-        super().check(job)
+        super().check(job, faults)
         fields.text(job.spec, "mainContainer", "spec")
 
     def variables(self, job: TrainingJob, replica: Replica) -> dict[str, str]:

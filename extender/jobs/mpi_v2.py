@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from extender.core.api import CONFIG_MAPS, MPI_JOBS, SECRETS, SERVICES
 from extender.core.cluster import TERMINAL
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import NO_NEWS, Child, JobStep, NodeNews, Replica
 from extender.core.objects import Manifest, Pod
 from extender.jobs import batch, conditions, fields, mpi
@@ -106,20 +106,22 @@ class MPIJob(mpi.MPIKind):
         restarts = history.restarts.get((LAUNCHER, 0), 0)
         return batch.show(job, parsed, made, seen, restarts, _RIGHTS)
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """What mpi-operator's validation refuses."""
-        super().check(job)
+        super().check(job, faults)
         for role in job.roles:
-            if role.restart_policy not in ("Never", "OnFailure"):
-                path = f"spec.mpiReplicaSpecs.{role.type}.restartPolicy"
-                raise InvalidObject(path, role.restart_policy, "one of Never, OnFailure")
-        specs = fields.mapping(job.spec, "mpiReplicaSpecs", "spec")
-        if job.role(WORKER) is None and any(key.lower() == WORKER for key in specs):
-            raise InvalidObject("spec.mpiReplicaSpecs.Worker.replicas", 0, "at least 1")
-        _implementation(job)
-        _mount_path(job)
-        _waits(job)
-        launcher_works(job)
+            with faults:
+                if role.restart_policy not in ("Never", "OnFailure"):
+                    path = f"spec.mpiReplicaSpecs.{role.type}.restartPolicy"
+                    raise InvalidObject(path, role.restart_policy, "one of Never, OnFailure")
+        with faults:
+            specs = fields.mapping(job.spec, "mpiReplicaSpecs", "spec")
+            if job.role(WORKER) is None and any(key.lower() == WORKER for key in specs):
+                raise InvalidObject("spec.mpiReplicaSpecs.Worker.replicas", 0, "at least 1")
+        faults.keep("", _implementation, job)
+        faults.keep("", _mount_path, job)
+        faults.keep(False, _waits, job)
+        faults.keep(False, launcher_works, job)
 
     def later(self, job: TrainingJob, roll: RollCall) -> frozenset[str]:
         """The launcher, where it waits until all workers are ready."""

@@ -7,6 +7,7 @@ accepted and has no effect.
 from __future__ import annotations
 
 from extender.core.api import PADDLE_JOBS
+from extender.core.errors import Faults
 from extender.core.framework import Replica
 from extender.core.objects import Manifest
 from extender.jobs.lifecycle import TrainingKind
@@ -31,7 +32,7 @@ class PaddleJob(TrainingKind):
         worker_leads=False,
     )
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """There is nothing that only this kind forbids."""
 
     def static(self, job: TrainingJob) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from extender.core.api import PYTORCH_JOBS
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Replica
 from extender.core.objects import Manifest
 from extender.core.quantity import count
@@ -39,16 +39,17 @@ class PyTorchJob(TrainingKind):
         operator="pytorchjob-controller",
     )
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """One master at most; an elastic job has workers, and its bounds are in order."""
         master = job.role("master")
-        if master and master.replicas != 1:
-            raise InvalidObject(
-                "spec.pytorchReplicaSpecs.Master.replicas", master.replicas, "exactly 1"
-            )
-        elastic = _elastic(job)
-        if elastic is not None:
-            _check_elastic(job, elastic)
+        with faults:
+            if master and master.replicas != 1:
+                path = "spec.pytorchReplicaSpecs.Master.replicas"
+                raise InvalidObject(path, master.replicas, "exactly 1")
+        with faults:
+            elastic = _elastic(job)
+            if elastic is not None:
+                _check_elastic(job, elastic, faults)
         nproc = job.spec.get("nprocPerNode")
         if nproc is not None and (isinstance(nproc, bool) or not isinstance(nproc, str | int)):
             raise InvalidObject("spec.nprocPerNode", nproc, "a number, auto, cpu or gpu")
@@ -163,23 +164,20 @@ def _bounds(worker: Role, elastic: Manifest) -> tuple[int, int]:
     return least or most or worker.replicas, most or least or worker.replicas
 
 
-def _check_elastic(job: TrainingJob, elastic: Manifest) -> None:
+def _check_elastic(job: TrainingJob, elastic: Manifest, faults: Faults) -> None:
     path = "spec.elasticPolicy"
+    for key, least_of in (("rdzvPort", 1), ("nProcPerNode", 1), ("maxRestarts", 0)):
+        faults.keep(None, fields.whole, elastic, key, path, least=least_of)
+    faults.keep("", fields.choice, elastic, "rdzvBackend", path, _BACKENDS, "c10d")
+    faults.keep([], fields.items, elastic, "metrics", path)
+    for pair in faults.keep([], fields.items, elastic, "rdzvConf", path):
+        with faults:
+            if not {"key", "value"} <= pair.keys():
+                raise InvalidObject(f"{path}.rdzvConf", pair, "key and value")
     worker = job.role("worker")
     if worker is None:
-        raise InvalidObject(
-            "spec.pytorchReplicaSpecs",
-            [role.type for role in job.roles],
-            "an elastic job has Worker",
-        )
-    for key in ("rdzvPort", "nProcPerNode"):
-        fields.whole(elastic, key, path, least=1)
-    fields.whole(elastic, "maxRestarts", path)
-    fields.choice(elastic, "rdzvBackend", path, _BACKENDS, "c10d")
-    fields.items(elastic, "metrics", path)
-    for pair in fields.items(elastic, "rdzvConf", path):
-        if not {"key", "value"} <= pair.keys():
-            raise InvalidObject(f"{path}.rdzvConf", pair, "key and value")
+        types = [role.type for role in job.roles]
+        raise InvalidObject("spec.pytorchReplicaSpecs", types, "an elastic job has Worker")
     least, most = _bounds(worker, elastic)
     if least > most:
         raise InvalidObject(f"{path}.minReplicas", least, f"at most maxReplicas ({most})")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from extender.core.api import TF_JOBS
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Replica
 from extender.jobs import fields
 from extender.jobs.kind import Words
@@ -43,12 +43,13 @@ class TFJob(TrainingKind):
         aside=("Evaluator",),
     )
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """Chief and Master are two names for one thing."""
         heads = [role.type for role in job.roles if role.type in self.facts.heads]
-        if len(heads) > 1:
-            raise InvalidObject("spec.tfReplicaSpecs", heads, "at most one of Chief and Master")
-        fields.flag(job.spec, "enableDynamicWorker", "spec")
+        with faults:
+            if len(heads) > 1:
+                raise InvalidObject("spec.tfReplicaSpecs", heads, "at most one of Chief and Master")
+        faults.keep(False, fields.flag, job.spec, "enableDynamicWorker", "spec")
         policy = fields.text(job.spec, "successPolicy", "spec")
         if policy not in ("", _ALL_WORKERS):
             raise InvalidObject("spec.successPolicy", policy, f"{_ALL_WORKERS}, or nothing")

@@ -7,7 +7,7 @@ report of all kinds (#1570): a pod that was evicted is made again under OnFailur
 from __future__ import annotations
 
 from extender.core.api import XGBOOST_JOBS
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Replica
 from extender.jobs.lifecycle import TrainingKind
 from extender.jobs.model import KindFacts, TrainingJob
@@ -30,7 +30,7 @@ class XGBoostJob(TrainingKind):
         operator="xgboostjob-controller",
     )
 
-    def check(self, job: TrainingJob) -> None:
+    def check(self, job: TrainingJob, faults: Faults) -> None:
         """Exactly one master."""
         master = job.role("master")
         if master is None:

@@ -221,7 +221,10 @@ ACK = "pod-group.scheduling.sigs.k8s.io"
             ),
             "Pod p: spec.schedulerName: warning",
         ),
-        ({"kind": "Pod"}, "Pod: : error"),
+        ({"kind": "Pod"}, "Pod: apiVersion: error"),
+        ({"apiVersion": "v1", "metadata": {"name": "p"}}, "p: kind: error"),
+        ({"metadata": {"name": "p"}}, "p: : error"),
+        ("- a", ": : error"),
         ("a: [", ": : error"),
     ],
 )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.jobs.builders import NOW, job, merged, pod, role, run, state, written
+from extender.core.errors import MOST_FAULTS, InvalidObject
+from tests.jobs.builders import KIND, NOW, job, merged, pod, role, run, state, written
 
 SPECS = "spec.pytorchReplicaSpecs"
 WORKER = f"{SPECS}.Worker"
@@ -99,6 +102,84 @@ def test_said_and_not_started(change, field, allowed):
     assert state(after) == {"Created": "True", "Invalid": "True"}
     again = run(after, now=NOW + 60)
     assert (again.status, again.notices) == (None, ())
+
+
+def _worker(**changes: Any) -> dict[str, Any]:
+    return {"pytorchReplicaSpecs": {"Worker": changes}}
+
+
+def _containers(*containers: Any) -> dict[str, Any]:
+    return _worker(template={"spec": {"containers": list(containers)}})
+
+
+OK = {"name": "pytorch", "image": "i"}
+IN_WORKER = f"{WORKER}.template.spec.containers"
+#: Changes of a valid job, and the fields that are told, in this order.
+MANY: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "policy, role and kind": (
+        [
+            {"runPolicy": {"suspend": "yes", "backoffLimit": -1}, "nprocPerNode": 1.5},
+            _worker(restartPolicy="Sometimes"),
+        ],
+        [
+            "spec.runPolicy.backoffLimit",
+            "spec.runPolicy.suspend",
+            f"{WORKER}.restartPolicy",
+            "spec.nprocPerNode",
+        ],
+    ),
+    "every container, and the kind": (
+        [
+            _containers(OK | {"ports": [{"containerPort": 0}]}, {"name": "a"}, {"name": "b"}),
+            {"elasticPolicy": {"rdzvBackend": "mpi", "rdzvPort": 0, "rdzvConf": [{}, {"key": 1}]}},
+        ],
+        [
+            f"{IN_WORKER}[a].image",
+            f"{IN_WORKER}[b].image",
+            f"{IN_WORKER}[pytorch].ports.containerPort",
+            "spec.elasticPolicy.rdzvPort",
+            "spec.elasticPolicy.rdzvBackend",
+            "spec.elasticPolicy.rdzvConf",
+            "spec.elasticPolicy.rdzvConf",
+        ],
+    ),
+    # Five of four replicas, and an elastic job without workers, would be told of what is not known.
+    "what follows of a wrong number is not told": (
+        [
+            _worker(replicas="2"),
+            {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}, "elasticPolicy": {"a": 1}},
+            {"pytorchReplicaSpecs": {"Wroker": role(), "Master": {"replicas": 2.0}}},
+        ],
+        [f"{SPECS}.Master.replicas", f"{WORKER}.replicas", SPECS],
+    ),
+    "a part of the policy": (
+        [{"runPolicy": {"schedulingPolicy": ["a"], "ttlSecondsAfterFinished": "1h"}}],
+        ["spec.runPolicy.schedulingPolicy", "spec.runPolicy.ttlSecondsAfterFinished"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "told"), MANY.values(), ids=MANY)
+def test_every_wrong_field_is_said_at_once(changes, told):
+    manifest = job()
+    for change in changes:
+        manifest = merged(manifest, {"spec": change})
+    with pytest.raises(InvalidObject) as error:
+        KIND.replicas(manifest)
+    assert [each.field for each in error.value.each] == told
+    ((_, reason, message),) = run(manifest).notices
+    assert reason == "PyTorchJobInvalid"
+    assert message == "; ".join(map(str, error.value.each))
+
+
+def test_of_very_many_wrong_fields_the_first_are_said_and_the_rest_counted():
+    nameless = _containers(OK, *({"name": f"c{number:02}"} for number in range(MOST_FAULTS + 3)))
+    with pytest.raises(InvalidObject) as error:
+        KIND.replicas(merged(job(), {"spec": nameless}))
+    first = [f"{IN_WORKER}[c{number:02}].image" for number in range(MOST_FAULTS)]
+    assert [each.field for each in error.value.each] == first
+    assert error.value.more == 3
+    assert str(error.value).endswith("; and 3 more")
 
 
 @pytest.mark.parametrize(

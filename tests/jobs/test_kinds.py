@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.core import api
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.framework import Replica
 from extender.jobs import KINDS
 from extender.jobs.model import read
@@ -158,7 +158,9 @@ def longest_variable(name: str, workers: int, letters: int, namespace: str = "te
     kind, roles = BUILT[name]
     job = of_kind(kind, {**roles, "Worker": workers})
     job["metadata"] |= {"name": "j" * letters, "namespace": namespace}
-    env = kind.env(read(job, kind.facts), Replica("worker", workers - 1, ""))
+    read_job = read(job, kind.facts, Faults())
+    assert read_job is not None
+    env = kind.env(read_job, Replica("worker", workers - 1, ""))
     size = max(len(f"{each['name']}={each['value']}") for each in env)
     try:
         kind.replicas(job)

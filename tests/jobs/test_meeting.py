@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
 from extender.jobs import meeting
 from tests.jobs.builders import KINDS, NOW, merged, of_kind
@@ -72,6 +73,47 @@ def elastic(**more: Any) -> dict:
 )
 def test_who_waits_for_whom(name: str, more: dict, replica: str, point: list[str]) -> None:
     assert waits(made(name, replica, more=dict(more))) == point
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        *("True", "true", "yes", "No", "false", "on", "1", "None", "NONE", "Own-Image"),
+        *(
+            "own_image",
+            "ownimage",
+            "own image",
+            " none",
+            "Busybox",
+            "busybox:",
+            "a//b",
+            "x@sha256:1",
+        ),
+        "a" * 2000,
+    ],
+)
+def test_a_wish_that_is_no_word_and_no_image_is_refused(wish: str) -> None:
+    with pytest.raises(InvalidObject) as error:
+        made("pytorch", "worker-0", wish=wish)
+    assert error.value.field == "metadata.annotations[scheduling.muster.dev/wait-for-master]"
+    assert error.value.value == wish
+    assert error.value.allowed == "none, own-image or the name of an image"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "busybox",
+        "busybox:1.37",
+        "Registry.example:5000/team/nccl_tests__v2:V1.0-rc",
+        "[::1]:5000/a/b.c",
+        "a/b@sha256:" + "0f" * 32,
+        "yes/it-is",
+    ],
+)
+def test_any_image_s_name_is_one(image: str) -> None:
+    (first,) = made("pytorch", "worker-0", wish=image)["spec"]["initContainers"]
+    assert first["image"] == image
 
 
 @pytest.mark.parametrize("wish", [None, "", "none"])

@@ -14,7 +14,7 @@ from extender.commands.checks.together import Together
 from extender.core import groups
 from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
-from extender.core.errors import InvalidObject
+from extender.core.errors import InvalidObject, brief
 from extender.core.events import GroupSeen
 from extender.core.identity import (
     ACK_MIN,
@@ -77,6 +77,25 @@ def check(document: Document, muster: Muster, together: Together) -> Iterator[Pr
             yield problem
     if not strange:
         yield from _network(document, together)
+
+
+def nameless(document: Document) -> Problem:
+    """What lacks its apiVersion or kind, or both and so is no manifest at all."""
+    api_version, kind = document.kind
+    if kind:
+        known = {**_TEMPLATES, "Pod": PODS.api_version}
+        for each in (*_GROUPS, *network.TYPES, *(of.resource for of in KINDS)):
+            known.setdefault(each.kind, each.api_version)
+        near = schema.nearest(kind, list(known))
+        meant = f": {known[near]}, if {near} is meant" if near else ""
+        return document.problem("apiVersion", f"is missing{meant}")
+    if api_version:
+        return document.problem("kind", f"is missing: one of {api_version}")
+    what = "a map of fields" if isinstance(document.body, dict) else f"{brief(document.body)}"
+    return document.problem(
+        "",
+        f"is {what} without apiVersion and kind; a muster.yaml has actions, tiers or muster",
+    )
 
 
 def _read(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
@@ -198,7 +217,7 @@ def _group(
     where = "schedulingPolicy.gang.minCount" if resource == NATIVE_GROUPS else "minMember"
     for gang in state.gangs.values():
         if gang.fault is not None:
-            yield document.refused(gang.fault)
+            yield from document.refused(gang.fault)
         else:
             together.group(document, gang.key, f"spec.{where}", gang.min_member)
 
@@ -212,16 +231,16 @@ def _job(
         return
     # As the API server would give it; neither changes what is valid.
     whole = {**document.body, "metadata": {"namespace": "default", "uid": "unknown", **meta}}
-    try:
-        replicas = kind.replicas(whole)
-    except InvalidObject as error:
-        yield document.invalid(error)
-        return
-    together.subject(document, training.subject(kind, whole))
     managed_by = dig(whole, "spec", "runPolicy", "managedBy") or kind.managed_by
     if managed_by not in (kind.managed_by, _MULTIKUEUE):
         field, allowed = "spec.runPolicy.managedBy", f"{kind.managed_by} or {_MULTIKUEUE}"
         yield document.problem(field, f"{managed_by!r} is not allowed: {allowed}")
+    try:
+        replicas = kind.replicas(whole)
+    except InvalidObject as error:
+        yield from document.invalid(error)
+        return
+    together.subject(document, training.subject(kind, whole))
     for replica in replicas:
         # One replica speaks for its role.
         if replica.index == 0:
@@ -260,17 +279,17 @@ def _pod(
     try:
         shape_of(pod)
     except InvalidObject as error:
-        yield document.invalid(error, under)
+        yield from document.invalid(error, under)
     at = f"{under}.metadata" if under else "metadata"
     yield from _marks(document, pod, at)
     claim = membership(pod)
     if isinstance(claim, Refusal):
-        yield document.refused(claim, at)
+        yield from document.refused(claim, at)
         return
     if claim is not None and claim.min_available is not None:
         record = groups.wanted_record(claim.key, claim)
         if isinstance(record, Refusal):
-            yield document.refused(record, at)
+            yield from document.refused(record, at)
     if claim is not None and not member:
         together.pod(document, claim.key, at, claim.min_available)
     scheduler = pod.spec.scheduler_name

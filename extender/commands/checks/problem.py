@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from extender.core.errors import InvalidObject, unfit
-from extender.core.reasons import Refusal
+from extender.core.reasons import Code, Refusal
 
 Severity = Literal["error", "warning"]
 
@@ -50,18 +50,26 @@ class Document:
         """A problem with this document. ``advice`` is the code of docs/advice.md, if it is one."""
         return Problem(self.file, self.title, field, severity, message, advice)
 
-    def invalid(self, error: InvalidObject, under: str = "") -> Problem:
-        """The same for a field that was refused."""
-        field = f"{under}.{error.field}" if under else error.field
-        return self.problem(field, f"{unfit(error.value)}: {error.allowed}")
+    def invalid(self, error: InvalidObject, under: str = "") -> Iterator[Problem]:
+        """The same for each field that was refused."""
+        for each in error.each:
+            field = f"{under}.{each.field}" if under else each.field
+            yield self.problem(field, f"{unfit(each.value)}: {each.allowed}")
+        if error.more:
+            yield self.problem(under, f"{error.more} more values are not allowed")
 
-    def refused(self, refusal: Refusal, field: str = "metadata") -> Problem:
-        """The same for a refusal; the field it names, else ``field``."""
-        values = dict(refusal.reasons[0].params)
-        if "allowed" in values and "value" in values:
+    def refused(self, refusal: Refusal, field: str = "metadata") -> Iterator[Problem]:
+        """The same for a refusal; the fields it names, else ``field``."""
+        if refusal.code != Code.INVALID:
+            yield self.problem(field, refusal.render())
+            return
+        for reason in refusal.reasons:
+            if reason.code != Code.INVALID:
+                yield self.problem("", reason.render())
+                continue
+            values = dict(reason.params)
             message = f"{values['value']} is not allowed: {values['allowed']}"
-            return self.problem(str(values["field"]), message)
-        return self.problem(field, refusal.render())
+            yield self.problem(str(values["field"]), message)
 
 
 @dataclass(frozen=True)
