@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from extender import __version__
 from extender.commands import agent, check, demo, explain, replay, serve, simulate, topo
+from extender.commands.options import Parser
 
 COMMANDS = {
     "serve": serve,
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Every command with its arguments."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="muster",
         description="Places a whole distributed-training job at once, or not at all.",
     )

@@ -49,6 +49,39 @@ def test_wrong_use_is_2_and_says_what_on_stderr(words, capsys):
     assert "error: " in shown.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "--jsn"], "muster check: error: no such option: --jsn; did you mean --json?"),
+        (["check", "f", "--jsn=1"], "muster check: error: no such option: --jsn; did you mean --json?"),
+        (["serve", "--confg", "f"], "muster serve: error: no such option: --confg; did you mean --config?"),
+        (
+            ["topo", "place", "f", "--gpu", "3", "--bsy", "1"],
+            "muster topo place: error: no such option: --bsy; did you mean --busy?",
+        ),
+        (
+            ["--json", "check", "f"],
+            (
+                "muster: error: no such option: --json; allowed: -h, --help, --version"
+                " (a command's own stand behind its name)"
+            ),
+        ),
+        (["check"], "muster check: error: the following arguments are required: FILE"),
+        (["simulate", "chaos", "--seeds", "x"], "invalid int value: 'x'"),
+    ],
+)  # fmt: skip
+def test_an_option_that_does_not_exist_is_said_before_what_is_missing(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+
+
+def test_the_beginning_of_an_option_and_words_behind_two_dashes_are_none_of_these(capsys):
+    assert cli.main(["check", "--js", "--", "--jsn"]) == 2
+    assert capsys.readouterr().err.startswith("muster check: --jsn: cannot be read")
+
+
 def test_the_version_is_the_project_s(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])
