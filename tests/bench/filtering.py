@@ -32,6 +32,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=int, default=3_000, help="pods of the gang that commits")
     parser.add_argument("--seconds", type=float, default=6.0, help="how long to ask while idle")
     parser.add_argument("--patience", type=float, default=180.0)
+    parser.add_argument(
+        "--nice",
+        type=int,
+        default=0,
+        help="priority of Muster's process: -15 (root) is as if it had a core to itself",
+    )
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -43,7 +49,8 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
         namespace = await p.namespace()
         names = [body["metadata"]["name"] for body in fleet.racks(args.nodes)]
         config = muster_scheduler(p.muster_port)
-        async with p.running(config, {}, muster=True), load.watching(p.client, namespace) as seen:
+        running = p.running(config, {}, muster=True, nice=args.nice)
+        async with running, load.watching(p.client, namespace) as seen:
             await load.create_all(
                 p.client, api.VOLCANO_GROUPS, namespace, [load.volcano_group("wait", 2)]
             )
@@ -60,7 +67,7 @@ async def _run(args: argparse.Namespace) -> dict[str, Any]:
             bound = {f"big-worker-{at}" for at in range(args.members)}
             landing = seen.until(bound, args.patience)
             result["plain_while_committing"] = await _ask(p, pods["plain"], names, landing)
-    return {"nodes": args.nodes, "members": args.members, **result}
+    return {"nodes": args.nodes, "members": args.members, "nice": args.nice, **result}
 
 
 def _plain(member: Manifest) -> Manifest:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,14 +87,18 @@ class Plant:
         *,
         muster: bool,
         passthrough: bool = False,
+        nice: int = 0,
     ) -> AsyncIterator[None]:
-        """A kube-scheduler (and a Muster) of its own for one run; what the run made is deleted."""
+        """A kube-scheduler (and a Muster) of its own for one run; what the run made is deleted.
+
+        ``nice``: Muster's, as by nice(1); below 0 takes root.
+        """
         if passthrough:
             self.passthrough = await asyncio.to_thread(
                 _start_passthrough, self.plane, self.muster_port
             )
         if muster:
-            self.muster = await asyncio.to_thread(_start_muster, self.plane, self.muster_port)
+            self.muster = await asyncio.to_thread(_start_muster, self.plane, self.muster_port, nice)
         await asyncio.to_thread(self.plane.start_scheduler, config, "measured", feature_gates=gates)
         try:
             yield
@@ -193,7 +198,7 @@ def passthrough_scheduler(port: int) -> str:
     return yaml.safe_dump(config)
 
 
-def _start_muster(plane: RealPlane, port: int) -> Daemon:
+def _start_muster(plane: RealPlane, port: int, nice: int) -> Daemon:
     """The service as users start it, with the plugins of the sample configuration."""
     config = yaml.safe_load((ROOT / "config" / "muster.yaml").read_text())
     config["muster"] |= {
@@ -204,6 +209,8 @@ def _start_muster(plane: RealPlane, port: int) -> Daemon:
     file = plane.work_dir / "muster.yaml"
     file.write_text(yaml.safe_dump(config))
     command = [sys.executable, *_profiler(), "-m", "extender.cli", "serve", "--config", str(file)]
+    if nice:
+        command = [shutil.which("nice") or "nice", "-n", str(nice), *command]
     daemon = Daemon("muster", command, plane.work_dir / "muster.log", port=port)
     daemon.start(lambda: _leads(port))
     return daemon
