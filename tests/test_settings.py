@@ -1,4 +1,4 @@
-"""A field that a section does not have: said with what the section has, in every section."""
+"""A field that a section does not have is said with what the section has; and what one value asks of another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender.core.errors import ConfigError
+from extender.runtime import rules_of
 from extender.settings import parse
 
 NOWHERE = "nonsense"
@@ -38,3 +39,8 @@ def test_an_unknown_field_is_answered_with_those_there_are(
         parse(document, "muster.yaml")
     said = next(each for each in refused.value.each if NOWHERE in each)
     assert one_of_its_fields in said.split("allowed: ")[1].split(", ")
+
+
+def test_the_shortest_time_at_bind_leaves_a_barrier_its_patience() -> None:
+    rules = rules_of(parse({"muster": {"bindTimeoutSeconds": 12}}, "muster.yaml"))
+    assert rules.bind_timeout == rules.pod_max_backoff + rules.arrival_slack

@@ -10,11 +10,16 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from extender.core.errors import ConfigError, brief
-from extender.settings.sections import LABEL_KEY, SHOWN
+from extender.settings.sections import EXTENDED_RESOURCE, LABEL_KEY, SHOWN
 from extender.settings.tiers import Settings
 
 #: What pydantic adds to the place of a value for which several types are allowed.
 _UNION_BRANCHES = frozenset({"str", "int", "float", "bool"})
+#: What a pattern asks for, in words.
+_PATTERNS = {
+    LABEL_KEY: "the key of a node label",
+    EXTENDED_RESOURCE: "an extended resource, as in nvidia.com/gpu",
+}
 
 
 def load(path: str | Path) -> Settings:
@@ -49,7 +54,7 @@ def parse(document: Any, source: str) -> Settings:
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        problems = [_sentence(dict(problem)) for problem in error.errors()]
+        problems = [_sentence(problem) for problem in _faults(error)]
         shown = problems[:SHOWN]
         if len(problems) > SHOWN:
             shown.append(f"and {len(problems) - SHOWN} more")
@@ -59,6 +64,18 @@ def parse(document: Any, source: str) -> Settings:
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}", error.each) from error
     return settings
+
+
+def _faults(error: ValidationError) -> list[dict[str, Any]]:
+    """What pydantic found, but for lists that it calls too short as it has dropped a wrong element of theirs."""
+    found: list[dict[str, Any]] = [dict(problem) for problem in error.errors()]
+    places = [problem["loc"] for problem in found]
+    return [
+        problem
+        for problem, loc in zip(found, places, strict=True)
+        if problem["type"] != "too_short"
+        or not any(other[: len(loc)] == loc and other != loc for other in places)
+    ]
 
 
 def _sentence(problem: dict[str, Any]) -> str:
@@ -95,8 +112,8 @@ def _allowed(field: str, problem: dict[str, Any]) -> str:
             return "true or false"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "a map of fields"
-        case "string_pattern_mismatch" if limits.get("pattern") == LABEL_KEY:
-            return "the key of a node label"
+        case "string_pattern_mismatch" if limits.get("pattern") in _PATTERNS:
+            return _PATTERNS[limits["pattern"]]
         case "greater_than":
             return f"more than {limits['gt']:g}"
         case "greater_than_equal":

@@ -20,8 +20,18 @@ LABEL_KEY = (
     r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 )
 
+#: An extended resource's name, which is all that kube-scheduler takes as managed.
+EXTENDED_RESOURCE = (
+    r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+
+#: Seconds from podMaxBackoffSeconds to the shortest bindTimeoutSeconds: for so long the barrier waits for who
+#: comes late (core.state.Rules.arrival_slack), and so much sooner /bind is answered (runtime.BIND_SLACK).
+BIND_MORE = 10.0
+
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
+ExtendedResource = Annotated[str, Field(pattern=EXTENDED_RESOURCE, max_length=317)]
 
 
 class Section(BaseModel):
@@ -189,7 +199,7 @@ class Muster(Section):
     #: Given to pods that Muster makes where their template has none; the first one by default.
     scheduler_name: str = ""
     #: managedResources of the extender entries; empty when every pod is sent.
-    managed_resources: tuple[Name, ...] = Field(default=(), strict=False)
+    managed_resources: tuple[ExtendedResource, ...] = Field(default=(), strict=False)
     #: As in KubeSchedulerConfiguration: how long a refused pod may stay away.
     pod_max_backoff_seconds: Seconds = 2
     #: httpTimeout of the bind entry.
@@ -228,8 +238,12 @@ class Muster(Section):
                 f"schedulerName {brief(self.scheduler_name)} must be one of schedulerNames"
                 f" ({', '.join(self.scheduler_names[:SHOWN])})"
             )
-        if self.bind_timeout_seconds <= 2 * self.pod_max_backoff_seconds:
-            raise ValueError("bindTimeoutSeconds must be more than twice podMaxBackoffSeconds")
+        least = self.pod_max_backoff_seconds + BIND_MORE
+        if self.bind_timeout_seconds < least:
+            raise ValueError(
+                f"bindTimeoutSeconds: {self.bind_timeout_seconds:g} is not allowed: at least {least:g},"
+                f" podMaxBackoffSeconds and {BIND_MORE:g} s more"
+            )
         listen = self.listen
         if self.tls is None and not listen.loopback and not listen.allow_plain_http:
             raise ValueError(

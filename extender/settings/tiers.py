@@ -95,8 +95,12 @@ class Settings(Section):
     @field_validator("actions", mode="before")
     @classmethod
     def _split(cls, text: Any) -> Any:
+        if isinstance(text, tuple):
+            return text  # the default
         if not isinstance(text, str):
-            return text
+            raise ValueError(  # noqa: TRY004 - pydantic reports ValueError
+                f'{brief(text)} is not allowed: text, as in "enqueue, allocate"'
+            )
         actions = tuple(word.strip() for word in text.split(","))
         for action in actions:
             if action not in ACTIONS:

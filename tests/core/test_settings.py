@@ -147,7 +147,15 @@ def test_the_scheduler_name_is_the_first_that_carries_the_extender():
         ("muster: {schedulerNames: []}", "muster.schedulerNames: [] is not allowed"),
         ("muster: {schedulerName: x}", "schedulerName 'x' must be one of schedulerNames (muster)"),
         ("muster: {podMaxBackoffSeconds: 0}", "muster.podMaxBackoffSeconds: 0 is not allowed"),
-        ("muster: {bindTimeoutSeconds: 4}", "more than twice podMaxBackoffSeconds"),
+        (
+            "muster: {bindTimeoutSeconds: 11.5}",
+            "bindTimeoutSeconds: 11.5 is not allowed: at least 12, podMaxBackoffSeconds and 10 s more",
+        ),
+        ("muster: {managedResources: [gpu]}", "an extended resource, as in nvidia.com/gpu"),
+        (
+            "actions: [enqueue]",
+            "actions: ['enqueue'] is not allowed: text, as in \"enqueue, allocate\"",
+        ),
         (
             "muster: {leaderElection: {renewDeadlineSeconds: 20}}",
             "muster.leaderElection: leaseDurationSeconds > renewDeadlineSeconds",
@@ -160,6 +168,12 @@ def test_mistakes_are_named(text, message):
     assert str(error.value).startswith("muster.yaml: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_list_with_a_wrong_element_is_not_called_too_short():
+    with pytest.raises(ConfigError) as error:
+        read("tiers: [{plugins: gang}]")
+    assert error.value.each == ("tiers[0].plugins: 'gang' is not allowed: a list, as in [gang]",)
 
 
 @pytest.mark.parametrize(
