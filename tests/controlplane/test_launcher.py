@@ -10,6 +10,7 @@ from extender.core import api
 from extender.core.objects import Manifest
 from extender.runtime import Service
 from tests.controlplane.test_mpi import _LEARNT_SECONDS, end, nodes, submitted, until
+from tests.controlplane.test_sdk import kubelet_port, reachable  # noqa: F401 - one is a fixture
 from tests.controlplane.world import World
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("mpi_rights")]
@@ -57,6 +58,31 @@ async def test_it_shows_a_launcher_that_runs_and_succeeds(world: World, muster: 
     assert row[:3] == [NAME, "Complete", "1/1"]
 
 
+async def test_its_log_is_the_launcher_s_and_stays(
+    world: World,
+    muster: Service,
+    kubelet_port: int,  # noqa: F811 - a fixture
+) -> None:
+    """Also where nothing else of the job does."""
+    await nodes(world, "n1", "n2")
+    await reachable(world, kubelet_port, "n1", "n2")
+    job = submitted("mpijob", world)
+    job["spec"]["runPolicy"] = {"cleanPodPolicy": "All"}
+    await world.client.create(api.MPI_JOBS, world.namespace, job)
+    await until(world, api.MPI_JOBS, "weather", "Running")
+    await until_status(world, active=1)
+    line = f"{NAME} has loss 0.1\n"
+    assert await kubectl(world, "logs", f"job/{NAME}") == line
+    await end(world, "weather")
+    await until_status(world, succeeded=1)
+
+    def left() -> list[str]:
+        return [name for (where, name) in world.pods if where == world.namespace]
+
+    await world.until(lambda: left() == [NAME], "the workers to go")
+    assert await kubectl(world, "logs", f"job/{NAME}") == line
+
+
 async def test_it_shows_one_that_fails(world: World, muster: Service) -> None:
     await nodes(world, "n1", "n2")
     job = submitted("mpijob", world)
@@ -78,6 +104,10 @@ async def test_it_is_suspended_and_resumed_with_its_job(world: World, muster: Se
         policy = {"spec": {"runPolicy": {"suspend": suspend}}}
         await world.client.patch(api.MPI_JOBS, world.namespace, "weather", policy)
         # One that is active may yet be pending, and would be told to run after its end.
-        await until_status(world, active=active, ready=active, suspended=suspend)
+        job = await until_status(world, active=active, ready=active, suspended=suspend)
+        (condition,) = job["status"]["conditions"]
+        assert condition["reason"] == ("JobSuspended" if suspend else "JobResumed")
     await end(world, "weather")
     await kubectl(world, "wait", "--for=condition=complete", f"job/{NAME}", "--timeout=100s")
+    done = await until_status(world, succeeded=1, suspended=False)
+    assert done["status"]["conditions"][0]["type"] == "Suspended"

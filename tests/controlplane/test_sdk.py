@@ -99,6 +99,16 @@ async def end(world: World, names: list[str], code: int = 0) -> None:
                 raise
 
 
+async def reachable(world: World, port: int, *nodes: str) -> None:
+    """The API server finds the nodes' kubelets at this port of the machine's own address."""
+    for node in nodes:
+        where = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        await world.client.patch(api.NODES, None, node, {"status": where}, "status")
+
+
 async def gone(world: World, resource: api.Resource, name: str) -> None:
     async with asyncio.timeout(PATIENCE):
         async for kind, found in world.client.follow(resource, world.namespace):
@@ -148,13 +158,9 @@ async def live(
     master: str | None,
 ) -> None:
     """From create_job to delete_job, all that the client can be asked meanwhile."""
-    await nodes(world, *(f"n{i}" for i in range(4)))
-    for node in (f"n{i}" for i in range(4)):
-        where = {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
-        }
-        await world.client.patch(api.NODES, None, node, {"status": where}, "status")
+    machines = [f"n{i}" for i in range(4)]
+    await nodes(world, *machines)
+    await reachable(world, kubelet_port, *machines)
     called = job["metadata"]["name"]
 
     async with connect(resource.kind) as client:
@@ -178,7 +184,8 @@ async def live(
         assert logs == {each: f"{each} has loss 0.1\n" for each in of_master or names}
         assert await call("is_job_created", name=called) is True
         assert await call("is_job_running", name=called) is True
-        assert await call("is_job_succeeded", name=called) is False
+        for other in ("restarting", "succeeded", "failed"):
+            assert await call(f"is_job_{other}", name=called) is False
         listed = await call("list_jobs")
         assert [each["metadata"]["name"] for each in listed] == [called]
 
@@ -193,6 +200,11 @@ async def live(
         assert done["status"]["completionTime"]
         assert await call("is_job_succeeded", name=called) is True
         assert await call("is_job_running", name=called) is False
+        end_words = "successfully completed."
+        await world.until_event(called, end_words)
+        _, events = await call("get_job_logs", name=called, verbose=True)
+        told = events[f"{resource.kind.lower()}/{called}"]
+        assert any(end_words in each for each in told), told
         said = await call("get_job_conditions", name=called)
         assert {each["type"]: each["status"] for each in said} == {
             "Created": "True",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.jobs.history import HISTORY
@@ -23,9 +25,11 @@ def job(shared: Path) -> Manifest:
     return jobs.job("slow", "pytorchReplicaSpecs", {"Master": (1, pod), "Worker": (2, pod)})
 
 
-async def said_by_workers(kubelet: ProcessKubelet, sign: str) -> None:
+async def said_by_workers(
+    kubelet: ProcessKubelet, sign: str, names: tuple[str, ...] = NAMES[1:]
+) -> None:
     async with asyncio.timeout(90):
-        while any(sign not in kubelet.log(name) for name in NAMES[1:]):
+        while any(sign not in kubelet.log(name) for name in names):
             await kubelet.printed()
 
 
@@ -51,6 +55,36 @@ async def test_workers_wait_until_the_master_listens(
     assert RECORD not in marks
     assert "restarts" not in marks.get(HISTORY, ""), kubelet.log("slow-master-0")
     assert len(world.lives()) == len(NAMES)
+
+
+@pytest.mark.parametrize("servers", [0, 1], ids=["collective", "servers"])
+async def test_of_a_paddlejob_the_first_is_who_has_its_address(
+    world: World, muster: Service, kubelet: ProcessKubelet, tmp_path: Path, servers: int
+) -> None:
+    """It is told its own by number, before it is known to anybody else; the others its name."""
+    await world.nodes("n1", "n2", cpu="2")
+    pod = jobs.template("paddle", ["/usr/bin/python3", "/programs/paddle_once.py"], tmp_path)
+    roles = {"Master": (servers, pod)} if servers else {}
+    body = jobs.job("slow", "paddleReplicaSpecs", roles | {"Worker": (3 - servers, pod)})
+    body["metadata"]["annotations"] = {WAIT: "own-image"}
+    await world.client.create(api.PADDLE_JOBS, world.namespace, body)
+    workers = tuple(f"slow-worker-{index}" for index in range(3 - servers))
+    first, *rest = ("slow-master-0", *workers) if servers else workers
+    others = tuple(rest)
+    await said_by_workers(kubelet, f"waiting for {first}:36543", others)
+    assert kubelet.log(first) == ""
+    (tmp_path / "door").touch()
+    await world.until_object(
+        api.PADDLE_JOBS, "slow", jobs.holds("Succeeded"), "its end", patience=90
+    )
+    role = (lambda name: [f"PADDLE_{name}_NUM"]) if servers else (lambda _: [])
+    assert kubelet.log(first) == f"{first} {role('SERVER')} of slow heard {sorted(others)}\n"
+    # With servers the job has ended with the first: they may be yet to print it.
+    await said_by_workers(kubelet, "was heard", others)
+    for name in others:
+        said = kubelet.log(name)
+        assert said.endswith(f"done\n{name} {role('TRAINER')} was heard by {first}\n"), said
+    assert len(world.lives()) == 3
 
 
 async def test_without_the_annotation_a_program_that_dials_once_ends_in_vain(
