@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from extender.core import topology
 from extender.core.errors import ConfigError, InvalidObject
-from extender.core.topology.bandwidth import NodeModel, model_of, over_nodes, ports_of
+from extender.core.topology.bandwidth import NodeModel, model_of, ports_of, sharp_of
+from extender.core.topology.between import over_nodes
 from extender.core.topology.choice import Choices, choices_of, positions_of, take
 from extender.traces.openb import rows_of
 
@@ -142,4 +143,6 @@ class Fleet:
             [ports_of(models[node], positions_of(mask)) for node, mask in given.items()],
             [[int(leaf[node]) for node in given]],
             [self.plant.oversubscription],
+            devices=sum(mask.bit_count() for mask in given.values()),
+            sharp=[sharp_of(models[node], mask) for node, mask in given.items()],
         )

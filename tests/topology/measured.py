@@ -15,12 +15,12 @@ import yaml
 from extender.core.topology.bandwidth import (
     NET_GBS_PER_100G,
     NodeModel,
-    at_size,
     model_of,
-    over_nodes,
     ports_of,
     rates_of,
+    sharp_of,
 )
+from extender.core.topology.between import at_size, in_clique, over_nodes
 from extender.core.topology.choice import mask_of
 from extender.core.topology.model import Topology, code_of, topology
 from tests.topology.oracle import node
@@ -61,9 +61,19 @@ def predicted(row: dict[str, Any]) -> float:
     found = float((model.ring if row.get("ring") else model.bandwidth)[mask_of(devices)])
     if nodes > 1:
         inside = float(model.ring[mask_of(devices)])
-        found = over_nodes([inside] * nodes, [ports_of(model, devices)] * nodes)
+        sharp = 0.0 if row.get("ring") else sharp_of(model, mask_of(devices))
+        if row.get("clique"):
+            found = in_clique(inside, model.rates.nvls, len(devices) * nodes)
+        else:
+            found = over_nodes(
+                [inside] * nodes,
+                [ports_of(model, devices)] * nodes,
+                devices=len(devices) * nodes,
+                sharp=[sharp] * nodes,
+            )
     if "size" in row:
-        found = at_size(found, len(devices) * nodes, row["size"], nodes)
+        apart = 1 if row.get("clique") else nodes
+        found = at_size(found, len(devices) * nodes, row["size"], apart)
     return found
 
 
@@ -82,13 +92,16 @@ def table() -> str:
         measured = f"{row['low']:g}" + (f" to {row['high']:g}" if "high" in row else "")
         mark = ""
         if "why" in row:
-            mark = f" [{len(notes) + 1}]"
-            notes.append(f"{len(notes) + 1}. {row['why'][0].upper()}{row['why'][1:]}")
+            why = f"{row['why'][0].upper()}{row['why'][1:]}"
+            if why not in notes:
+                notes.append(why)
+            mark = f" [{notes.index(why) + 1}]"
         elif row.get("fitted"):
             mark = " (fitted)"
         cells = [row["what"], measured, f"{predicted(row):.1f}", f"{error(row):+.1f} %{mark}"]
         lines.append(f"| {' | '.join(cells)} | {row['source']} |")
-    return "\n".join([*lines, "", *notes]) + "\n"
+    numbered = [f"{at}. {why}" for at, why in enumerate(notes, 1)]
+    return "\n".join([*lines, "", *numbered]) + "\n"
 
 
 def page_with(table_: str) -> str:

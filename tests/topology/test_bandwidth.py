@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from extender.core.errors import InvalidObject
 from extender.core.topology.bandwidth import (
     MOST_DEVICES,
-    at_size,
     is_switched,
     model_of,
-    over_nodes,
     ports_of,
     rates_of,
+    sharp_of,
 )
+from extender.core.topology.between import at_size, in_clique, over_nodes
 from extender.core.topology.choice import mask_of
 from extender.core.topology.model import NODE, PIX, SELF, SYS, UNKNOWN, topology
 from tests.topology import measured
@@ -126,8 +126,34 @@ def test_over_nodes() -> None:
     assert over_nodes([240] * 4, [100] * 4, [[0, 0, 1, 1]], [4]) == 50
     assert over_nodes([240] * 4, [100] * 4, [[0, 0, 0, 0]], [4]) == 100
     assert over_nodes([240] * 4, [100] * 4, [[0, 0, 1, 1], [0, 0, 0, 0]], [1, 9]) == 100
-    # One NVLink clique: the ports do not matter.
-    assert over_nodes([721.8] * 2, [100] * 2, fabric=721.8) == 721.8
+
+
+def test_two_nodes_with_sharp_send_each_sum_once() -> None:
+    def gang(*ports: float, sharp=(490, 490), **network) -> float:
+        inside = [370.8] * len(ports)
+        return over_nodes(inside, ports, devices=16, sharp=sharp, **network)
+
+    assert gang(192, 192) == 360
+    assert gang(192, 96) == 180
+    # No more than SHARP carries within either of them; not slower than a ring.
+    assert gang(384, 384) == 490
+    assert gang(384, 384, sharp=(490, 400)) == 400
+    assert gang(384, 384, sharp=(300, 300)) == 370.8
+    # Uplinks are shared as they are by a ring.
+    assert gang(192, 192, domains=[[0, 1]], oversubscription=[2]) == 180
+    # A node without it, one device, or a third node: a ring.
+    assert gang(192, 192, sharp=(490, 0)) == gang(192, 192, sharp=()) == 192
+    assert gang(192, 192, 192, sharp=(490, 490, 490)) == 192
+    h100, a100 = node("NVIDIA-H100-80GB-HBM3", 8), node("NVIDIA-A100-SXM4-80GB", 8)
+    assert sharp_of(model_of(h100), 0xFF) == model_of(h100).bandwidth[0xFF] == 490.28
+    assert sharp_of(model_of(h100), 1) == sharp_of(model_of(a100), 0xFF) == 0
+
+
+def test_one_clique_of_many_nodes() -> None:
+    """The ports do not matter; SHARP gives 72 devices what it gives 8."""
+    assert in_clique(721.8, 0.0, 72) == 721.8
+    assert in_clique(721.8, 0.74, 4) == 721.8
+    assert in_clique(721.8, 0.74, 8) == in_clique(721.8, 0.74, 72) == pytest.approx(830.9, abs=0.1)
 
 
 @given(st.floats(1, 1000), st.integers(2, 512), st.integers(1, 64), st.floats(1e3, 1e11))

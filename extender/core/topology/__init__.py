@@ -12,7 +12,7 @@ What the rest of Muster uses, in the order in which it is used::
     choice.take(choices, free, k)  the devices, one look-up          -> mask
     preferred.preferred_allocation what the device plugin will do    -> devices
     kubelet.admit(kubelet, stock, pod)  what a plain kubelet will do -> Verdict (zones, devices)
-    bandwidth.over_nodes(..)       GB/s of a gang over nodes
+    between.over_nodes(..)         GB/s of a gang over nodes
     network.Network                levels of labels, HyperNodes and Topologies, and their domains
     domains.DomainTable            racks, blocks and cliques of the rows of the cluster
     limits.limit_of(wishes, ..)    how far apart a gang may be       -> Limit or Refusal

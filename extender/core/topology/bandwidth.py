@@ -9,8 +9,8 @@ the best of these counts:
 - NVLink SHARP where a switch and the product have it: each device sends its data once and one
   k-th of the sum, so busbw is ``2 (k - 1) / (k + 1)`` of what its links carry.
 
-Over nodes a ring passes each node's network devices, and its share of every switch above them.
-``docs/topology.md`` has the model beside published measurements.
+``between.py`` is about several nodes. ``docs/topology.md`` has the model beside published
+measurements.
 """
 
 from __future__ import annotations
@@ -55,13 +55,11 @@ FAR_PORT = 2 / 3
 CROSS_SOCKET_PORT = 1 / 2
 #: The largest meshes whose rings are packed exactly; above, one ring each way counts.
 MOST_PACKED = 8
+#: More devices get no more of SHARP: the 72 of one NVL72 had what 8 have (coreweave's nccl-tests
+#: #43: 835 to 847 GB/s; oci-hpc-oke: 847 with 8).
+MOST_SHARP = 8
 #: The most devices for which every subset is looked at.
 MOST_DEVICES = 16
-#: Microseconds of one step of a ring inside a node, for NCCL's LL protocol (which carries half)
-#: and Simple: fitted to 8 H200 at 1 MiB and 1 GiB (facts in docs/topology.md).
-_LL_STEP, _SIMPLE_STEP = 2.7, 5.6
-#: The same between nodes: NCCL's own latencies of a ring (``src/graph/tuning.cc``).
-_LL_NET_STEP, _SIMPLE_NET_STEP = 2.7, 14.0
 
 
 class Rates(Struct, frozen=True):
@@ -148,8 +146,7 @@ def model_of(known: Topology, rates: Rates | None = None) -> NodeModel:
         best = np.maximum(best, np.maximum(packed * rates.link, by_links * both_ways))
     ring = _rounded(best, devices)
     if switched and rates.nvls:
-        share = 2.0 * rates.nvls * (devices - 1) / (devices + 1)
-        best = np.maximum(best, share * _least_pair(direct))
+        best = np.maximum(best, sharp_share(rates.nvls, devices) * _least_pair(direct))
     hop.setflags(write=False)
     return NodeModel(known, rates, switched, hop, distance, _rounded(best, devices), ring)
 
@@ -165,6 +162,18 @@ def _rounded(bandwidth: Floats, devices: NDArray[np.int64]) -> Floats:
 def is_switched(links: NDArray[np.int64], most_links: int) -> bool:
     """Whether the counts of ``links`` (n, n) need a switch: more than one device has."""
     return bool((links.sum(axis=1) > most_links).any())
+
+
+def sharp_share(nvls: float, devices: NDArray[np.int64]) -> Floats:
+    """What SHARP makes of the links of so many devices of one switch, 1: as much as a ring."""
+    many = np.minimum(devices, MOST_SHARP)
+    share: Floats = 2.0 * nvls * (many - 1) / (many + 1)
+    return share
+
+
+def sharp_of(model: NodeModel, mask: int) -> float:
+    """GB/s within a node whose switch has SHARP, 0 where it has none or there is one device."""
+    return float(model.bandwidth[mask]) if model.switched and model.rates.nvls else 0.0
 
 
 def ports_of(model: NodeModel, devices: Sequence[int]) -> float:
@@ -184,53 +193,6 @@ def ports_of(model: NodeModel, devices: Sequence[int]) -> float:
         [near >= PXB, near >= NODE, near == SYS], [1.0, FAR_PORT, CROSS_SOCKET_PORT], FAR_PORT
     )
     return min(float(share.sum()) * model.rates.port, len(chosen) * model.rates.pcie)
-
-
-def over_nodes(
-    inside: Sequence[float],
-    ports: Sequence[float],
-    domains: Sequence[Sequence[int]] = (),
-    oversubscription: Sequence[float] = (),
-    fabric: float = 0.0,
-) -> float:
-    """The bus bandwidth of a gang over nodes, GB/s.
-
-    ``inside`` (nodes,) is what rings carry within each node (``NodeModel.ring``); 0 for one device,
-    which limits nothing.
-    ``ports`` (nodes,) is what it can send. ``domains`` is one row a level, near to far: the domain
-    of each node; a level that all nodes share limits nothing. A domain gives the gang its nodes'
-    share of its uplinks: the sum of their ports over the level's ``oversubscription`` (1: none).
-    ``fabric`` > 0: all nodes are of one NVLink clique, and this is what a device's links carry.
-    """
-    least = min((each for each in inside if each > 0), default=np.inf)
-    if len(ports) < 2:
-        return 0.0 if least == np.inf else float(least)
-    if fabric > 0:
-        return float(min(least, fabric))
-    least = min(least, *ports)
-    for level, ratio in zip(domains, oversubscription, strict=True):
-        shares: dict[int, float] = {}
-        for domain, port in zip(level, ports, strict=True):
-            shares[domain] = shares.get(domain, 0.0) + port
-        if len(shares) > 1:
-            least = min(least, min(shares.values()) / ratio)
-    return float(least)
-
-
-def at_size(bandwidth: float, devices: int, size: float, nodes: int = 1) -> float:
-    """The bus bandwidth for messages of ``size`` bytes, GB/s; ``bandwidth`` is that of large ones.
-
-    The faster of NCCL's protocols counts: Simple, and LL, which carries half but whose steps are
-    shorter. A ring over several nodes is a tree between them: its steps grow with the logarithm.
-    """
-    if devices < 2 or bandwidth <= 0:
-        return 0.0
-    moved = 2 * (devices - 1) / devices * size / 1e9
-    inner = 2 * (-(-devices // nodes) - 1)
-    outer = 2 * int(np.ceil(np.log2(nodes)))
-    simple = (inner * _SIMPLE_STEP + outer * _SIMPLE_NET_STEP) / 1e6 + moved / bandwidth
-    low = (inner * _LL_STEP + outer * _LL_NET_STEP) / 1e6 + moved / (bandwidth / 2)
-    return moved / min(simple, low)
 
 
 def _host_hops(distance: Codes, rates: Rates) -> Floats:

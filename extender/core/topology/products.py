@@ -42,7 +42,9 @@ _GEFORCE_BRIDGED = Product(12.0, 4, 4, p2p=False)
 
 #: The first that matches the beginning of the name counts.
 _PRODUCTS: tuple[tuple[str, Product], ...] = (
-    (r"GB[23]00|B[123]00", _BLACKWELL),
+    # Its ConnectX-8 carry 800 Gb/s for each GPU, over PCIe Gen6 (NVIDIA's guide to DGX B300).
+    (r"G?B300", Product(40.1, 18, 6, nvls=0.74)),
+    (r"GB200|B[12]00", _BLACKWELL),
     (r"(H100|H800|H200) (PCIE|NVL)", Product(20.6, 18, 5)),
     (r"H100|H200|H800|H20\b|H20Z|GH200", _HOPPER),
     (r"A800", Product(20.0, 8, 4)),
@@ -63,8 +65,10 @@ _PRODUCTS: tuple[tuple[str, Product], ...] = (
     (r"QUADRO RTX|TITAN RTX", Product(20.0, 2, 3)),
     (r"(GEFORCE )?RTX 20", Product(20.0, 2, 3, p2p=False)),
     (r"T4\b|K80|P4\b|P40\b|M40|GEFORCE|TITAN|QUADRO", Product(pcie=3)),
-    # GFX94x and later 48, MI200 36, MI100 24: RCCL's XGMI widths.
-    (r"INSTINCT MI3|MI3", Product(48.0, 7, 5)),
+    # GFX94x 48, MI200 36, MI100 24: RCCL's XGMI widths. It has 48 for GFX95x too, whose links run
+    # a fifth faster (AMD: 153.6 GB/s for 128, both ways); two MI355X got 61 (docs/topology.md).
+    (r"(INSTINCT )?MI35", Product(57.6, 7, 5)),
+    (r"(INSTINCT )?MI3", Product(48.0, 7, 5)),
     (r"INSTINCT MI2|MI2", Product(36.0, 8, 4)),
     (r"INSTINCT MI|MI1|MI50|MI60", Product(24.0, 3, 4)),
 )

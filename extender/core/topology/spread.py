@@ -1,6 +1,6 @@
 """Where a gang goes among domains: candidates, division over several, and what it is worth.
 
-Bandwidth is predicted as in :func:`extender.core.topology.bandwidth.over_nodes`, with one network
+Bandwidth is predicted as in :func:`extender.core.topology.between.over_nodes`, with one network
 port for each device that the gang uses (rail-optimised nodes). Everything is in ports here: what
 the gang's slowest node or domain can send, however fast a port is.
 """
