@@ -7,8 +7,12 @@ ATC '23; the protocol is the one of kubernetes-scheduler-simulator (pkg/simulato
 from __future__ import annotations
 
 import csv
+import gzip
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from random import Random
 
@@ -25,6 +29,10 @@ WHOLE = 1000
 #: GPUs of one node, and of one pod.
 MOST_GPUS = 64
 MOST = 2**40
+
+_GZIP = b"\x1f\x8b"
+#: A whole number, also as a table of floats writes it.
+_NUMBER = re.compile(r"([0-9]{1,19})(?:\.0*)?", re.ASCII)
 
 NODE_FIELDS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_FIELDS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -70,7 +78,10 @@ class Tasks:
 
 
 def read_nodes(file: Path) -> Nodes:
-    """The cluster. Raises ConfigError naming file, line, field and what is allowed."""
+    """The cluster. Raises ConfigError naming file, line, field and what is allowed.
+
+    A node without GPUs (the trace's list of all nodes has some) need not have a model.
+    """
     rows = sorted(rows_of(file, NODE_FIELDS), key=lambda row: row.text("sn"))
     names = tuple(row.text("sn") for row in rows)
     if len(set(names)) < len(names):
@@ -78,13 +89,17 @@ def read_nodes(file: Path) -> Nodes:
     gpus = np.array([row.number("gpu", MOST_GPUS) for row in rows])
     if not gpus.sum():
         raise ConfigError(f"{file}: no node has a GPU")
-    models = tuple(sorted({row.text("model") for row in rows}))
+    kinds = [
+        row.text("model") if count else row.fields["model"]
+        for row, count in zip(rows, gpus.tolist(), strict=True)
+    ]
+    models = tuple(sorted(set(kinds)))
     host = [(row.number("cpu_milli"), row.number("memory_mib")) for row in rows]
     return Nodes(
         names=names,
         host=np.array(host, dtype=np.int64),
         devices=(np.arange(gpus.max()) < gpus[:, None]) * np.int64(WHOLE),
-        model=np.array([models.index(row.text("model")) for row in rows], dtype=np.int64),
+        model=np.array([models.index(kind) for kind in kinds], dtype=np.int64),
         models=models,
     )
 
@@ -165,10 +180,10 @@ class Row:
 
     def number(self, field: str, most: int = MOST) -> int:
         """Raises ConfigError: it is no whole number of 0 to ``most``."""
-        text = self.fields[field]
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+        found = _NUMBER.fullmatch(self.fields[field])
+        if found is None or int(found[1]) > most:
             raise self.wrong(field, f"a whole number of 0 to {most}")
-        return int(text)
+        return int(found[1])
 
     def wrong(self, field: str, allowed: str) -> ConfigError:
         """The error to raise for a field."""
@@ -177,18 +192,36 @@ class Row:
 
 
 def rows_of(file: Path, fields: tuple[str, ...]) -> Iterator[Row]:
-    """The lines of a CSV file that has these columns. Raises ConfigError."""
+    """The lines of a CSV file that has these columns, among others and in any order.
+
+    The file may be compressed by gzip and begin with a byte order mark; blanks around a field do
+    not count. Raises ConfigError.
+    """
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            reader = csv.DictReader(lines, restval="")
-            missing = [field for field in fields if field not in (reader.fieldnames or ())]
-            if missing:
-                raise ConfigError(f"{file}: no column {missing[0]!r}; needed: {', '.join(fields)}")
-            for fields_of_row in reader:
-                if None in fields_of_row:
-                    raise ConfigError(f"{file}:{reader.line_num}: more fields than the header has")
-                yield Row(file, reader.line_num, fields_of_row)
+        with file.open("rb") as raw:
+            packed = raw.read(len(_GZIP)) == _GZIP
+            raw.seek(0)
+            plain = gzip.GzipFile(fileobj=raw) if packed else raw
+            lines = TextIOWrapper(plain, encoding="utf-8-sig", newline="")
+            yield from _rows(file, lines, fields)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ConfigError(f"{file}: gzip: {error}") from error
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{file}: no CSV file: {error}") from error
+
+
+def _rows(file: Path, lines: TextIOWrapper, fields: tuple[str, ...]) -> Iterator[Row]:
+    reader = csv.reader(lines)
+    header = [name.strip() for name in next(reader, [])]
+    missing = [field for field in fields if field not in header]
+    if missing:
+        raise ConfigError(f"{file}: no column {missing[0]!r}; needed: {', '.join(fields)}")
+    for cells in reader:
+        if len(cells) > len(header):
+            raise ConfigError(f"{file}:{reader.line_num}: more fields than the header has")
+        if cells:
+            cells += [""] * (len(header) - len(cells))
+            of_row = dict(zip(header, map(str.strip, cells), strict=True))
+            yield Row(file, reader.line_num, of_row)

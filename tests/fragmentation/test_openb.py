@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -57,6 +60,33 @@ def test_the_columns_are_the_files(nodes, tasks):
     limited = want(tasks, int(np.flatnonzero(tasks.shares == 320)[0]))
     assert limited == Want((2000, 4096), 320, 1, frozenset({1, 2}))
     assert Counter(tasks.counts[tasks.shape].tolist()) == {1: 28, 0: 7, 2: 2, 4: 2, 8: 1}
+
+
+def test_other_forms_of_the_same_files(tmp_path, nodes, tasks):
+    """Another order of columns, Windows' line ends, a byte order mark, floats, gzip; a CPU node."""
+    with NODES.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    columns = ["model", "memory_mib", "rack", "sn", "gpu", "cpu_milli"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="r1", lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({**row, "memory_mib": f" {row['memory_mib']}.0 "} for row in rows)
+    writer.writerow({"sn": "node-99", "cpu_milli": 64_000, "memory_mib": 1, "gpu": 0, "model": ""})
+    file = tmp_path / "nodes.csv"
+    file.write_text(text.getvalue(), encoding="utf-8-sig", newline="")
+    found = openb.read_nodes(file)
+    assert found.names == (*nodes.names, "node-99")
+    assert found.host[:-1].tolist() == nodes.host.tolist()
+    assert found.devices[:-1].tolist() == nodes.devices.tolist()
+    assert [found.models[kind] for kind in found.model[:-1]] == [
+        nodes.models[kind] for kind in nodes.model
+    ]
+    packed = tmp_path / "pods.csv.gz"
+    packed.write_bytes(gzip.compress(PODS.read_bytes()))
+    assert openb.read_tasks(packed, nodes).shape.tolist() == tasks.shape.tolist()
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match=r"pods\.csv\.gz: gzip: "):
+        openb.read_tasks(packed, nodes)
 
 
 def test_arrivals_are_the_trace_shuffled_and_then_more_of_it(nodes, tasks):
