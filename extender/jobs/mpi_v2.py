@@ -124,16 +124,18 @@ class MPIJob(mpi.MPIKind):
         faults.keep(False, launcher_works, job)
 
     def later(self, job: TrainingJob, roll: RollCall) -> frozenset[str]:
-        """The launcher, where it waits until all workers are ready."""
+        """The launcher, where it waits until all workers are ready; where fewer are enough, those that
+        have a node: the others may lack the very place that is kept for it.
+        """
         if not _waits(job):
             return frozenset()
-        workers = [pod for replica, pod in roll.present if replica.role == WORKER]
+        workers = len(mpi.worker_names(job))
+        placed = [pod for r, pod in roll.present if r.role == WORKER and pod.spec.node_name]
         ready = [
-            pod
-            for pod in workers
-            if any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+            any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+            for pod in placed
         ]
-        whole = len(ready) >= len(mpi.worker_names(job))
+        whole = all(ready) and len(ready) >= min(job.policy.min_available or workers, workers)
         return frozenset() if whole else frozenset({job.pod_name(LAUNCHER, 0)})
 
     def running(self, job: TrainingJob, tallies: Mapping[str, Tally]) -> bool:

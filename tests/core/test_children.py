@@ -24,6 +24,7 @@ from tests.builders import GPU
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
 
+READY = [{"type": "Ready", "status": "True"}]
 CONFIG = (CONFIG_MAPS, "default", "j-config")
 
 
@@ -258,9 +259,8 @@ def test_a_launcher_that_waits_keeps_its_place() -> None:
 
 def made_ready(m: Machine) -> None:
     """Its workers are ready, and so the launcher comes."""
-    ready = [{"type": "Ready", "status": "True"}]
     for index in range(2):
-        m.api.change((PODS, "default", f"j-worker-{index}"), status={"conditions": ready})
+        m.api.change((PODS, "default", f"j-worker-{index}"), status={"conditions": READY})
     m.rest()
     assert sorted(m.bound("j-")) == ["j-launcher", "j-worker-0", "j-worker-1"]
 
@@ -275,6 +275,22 @@ def test_workers_do_not_begin_without_a_place_for_the_launcher() -> None:
     m.rest()
     assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
     made_ready(m)
+    m.finish()
+
+
+def test_a_launcher_does_not_wait_for_a_worker_that_lacks_its_place() -> None:
+    """Chaos seed 80116: one worker was enough, and the other had no room beside the launcher's place."""
+    m = machine(2)
+    policy = {"schedulingPolicy": {"minAvailable": 1}}
+    job(m, launcherCreationPolicy="WaitForWorkersReady", runPolicy=policy)
+    m.rest()
+    (first,) = m.bound()
+    m.api.change((PODS, "default", first), status={"conditions": READY})
+    m.rest()
+    assert sorted(m.bound()) == ["j-launcher", first]
+    do.node(m, "n2", 1)
+    m.rest()
+    assert sorted(m.bound()) == ["j-launcher", "j-worker-0", "j-worker-1"]
     m.finish()
 
 
