@@ -489,9 +489,13 @@ def _forget_orphan(s: State, uid: str) -> None:
 
 
 def _replica(s: State, pod: Pod) -> Replica | None:
-    """Which replica of a job's a pod is, in the words of its labels (after a restart)."""
+    """Which replica of a job's a pod is, in the words of its name and labels (after a restart)."""
     labels = pod.metadata.labels
     role, index = labels.get(REPLICA_TYPE_LABEL), labels.get(REPLICA_INDEX_LABEL, "")
+    head, _, number = pod.metadata.name.rpartition("-")
+    if head.endswith(f"-{role}"):
+        # Where an MPIJob's launcher is number 0 of those that compute, the label is one more.
+        index = number
     owned = any(s.runs(owner) for owner in pod.metadata.owner_references)
     if not owned or not role or not index.isdecimal():
         return None

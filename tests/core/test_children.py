@@ -49,6 +49,20 @@ def job(m: Machine, resource: Resource = MPI_JOBS, **spec: Any) -> None:
     m.api.put(resource, body | {"metadata": meta, "spec": {"mpiReplicaSpecs": roles} | spec})
 
 
+def test_who_leads_next_knows_its_workers_by_their_own_numbers() -> None:
+    """Their labels are one more where the launcher computes, too."""
+    m = Machine(replicas=2)
+    do.nodes(m, 3)
+    job(m, runLauncherAsWorker=True)
+    m.rest()
+    m.lose()
+    m.gain(m.replicas[1])
+    members = do.of(m, "j").members.values()
+    found = {slot.name: slot.replica.index for slot in members if slot.replica}
+    assert found == {"j-launcher": 0, "j-worker-0": 0, "j-worker-1": 1}
+    m.finish()
+
+
 def hosts(m: Machine) -> list[str]:
     raw = m.api.get(CONFIG_MAPS, "j-config")
     assert raw is not None
