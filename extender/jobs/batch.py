@@ -28,6 +28,9 @@ JOB_NAME: Final = ("batch.kubernetes.io/job-name", "job-name")
 #: Seconds after its end for which a job's is brought up to date: a Muster that starts finds old ones done.
 SETTLED: Final = 3600.0
 
+#: Reason and message of the condition Suspended as a Job's controller has them.
+_SUSPENDED: Final = ("JobSuspended", "Job suspended")
+_RESUMED: Final = ("JobResumed", "Job resumed")
 _ENDS: Final = {
     conditions.SUCCEEDED: ("SuccessCriteriaMet", "Complete"),
     conditions.FAILED: ("FailureTarget", "Failed"),
@@ -79,13 +82,14 @@ def status(job: Manifest, pod: Pod | None, restarts: int) -> Manifest:
     idle = end is not None or conditions.holds(said, conditions.SUSPENDED)
     there = not idle and pod is not None and not pod.metadata.deletion_timestamp
     active = there and pod is not None and pod.status.phase in ("Pending", "Running")
+    paused = _paused(said)
     found: Manifest = {
         "active": int(active),
         "ready": int(active and pod is not None and _ready(pod)),
         "succeeded": int(end is not None and end["type"] == conditions.SUCCEEDED),
         "failed": restarts,
         "startTime": start,
-        "conditions": [],
+        "conditions": paused,
     }
     if end is not None:
         # The last failure ended the job, and is no restart. As it was then: a count may not fall.
@@ -95,11 +99,19 @@ def status(job: Manifest, pod: Pod | None, restarts: int) -> Manifest:
         found["startTime"] = start or at
         if end["type"] == conditions.SUCCEEDED:
             found["completionTime"] = fields.dig(job, "status", "completionTime") or at
-        found["conditions"] = [_condition(kind, end) for kind in _ENDS[end["type"]]]
-    elif idle:
-        paused = conditions.find(said, conditions.SUSPENDED) or {}
-        found["conditions"] = [_condition("Suspended", paused)]
+        found["conditions"] = [*paused, *(_condition(kind, end) for kind in _ENDS[end["type"]])]
     return found
+
+
+def _paused(said: conditions.Conditions) -> list[Manifest]:
+    """Suspended, in a Job's own words; it is False, and stays, once a job was resumed."""
+    known = conditions.find(said, conditions.SUSPENDED)
+    if known is None:
+        return []
+    held = known.get("status") == "True"
+    reason, message = _SUSPENDED if held else _RESUMED
+    status = "True" if held else "False"
+    return [_condition("Suspended", {**known, "reason": reason, "message": message}, status)]
 
 
 def settled(job: Manifest, now: float) -> bool:
@@ -109,10 +121,10 @@ def settled(job: Manifest, now: float) -> bool:
     return end is not None and (at is None or now >= at + SETTLED)
 
 
-def _condition(kind: str, source: Manifest) -> Manifest:
+def _condition(kind: str, source: Manifest, status: str = "True") -> Manifest:
     return {
         "type": kind,
-        "status": "True",
+        "status": status,
         # mpi-operator adds the pod's own to its Job's: BackoffLimitExceeded/Error.
         "reason": str(source.get("reason") or kind).partition("/")[0],
         "message": source.get("message") or "",

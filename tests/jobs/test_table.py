@@ -46,10 +46,14 @@ def seen(step, key):
 
 
 def shown(step):
-    """Status of a launcher's Job, its conditions by type alone."""
+    """Status of a launcher's Job, its conditions by type, and by reason where they do not hold."""
     (face,) = (c for c in step.children if c.shows)
     status = face.body["status"]
-    return {**status, "conditions": [c["type"] for c in status["conditions"]]}
+    words = [
+        c["type"] if c["status"] == "True" else f"{c['type']}={c['status']} ({c['reason']})"
+        for c in status["conditions"]
+    ]
+    return {**status, "conditions": words}
 
 
 def replica_of(name):
