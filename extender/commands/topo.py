@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 HELP = "read a node's links and say which devices a job would get"
 _FILE = (
-    "output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `kubectl get node"
-    " NAME -o json` (what `muster agent` published of it); - is standard input"
+    "output of `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology`, or of `kubectl get -o json`"
+    " (or yaml) of a Node or a NodeResourceTopology; - is standard input"
 )
 _PRODUCT = "the GPUs' product, as GFD labels it; guessed from the links without it"
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from extender.core.errors import MusterError
     from extender.core.topology import read
     from extender.core.topology.products import named
-    from extender.core.topology.published import read_node
+    from extender.core.topology.published import read_object
 
     try:
         text = _text(args.file)
@@ -53,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     busy = dict[int, str]()
     try:
-        # A record of a log, whose line breaks are spelt out, is none of Kubernetes' objects.
-        if text.lstrip().startswith("{") and ('"kind"' in text or "\\n" not in text):
-            reading, busy = read_node(text)
+        if _is_object(text):
+            reading, busy = read_object(_object(args.file, text))
         else:
             reading = read(text, args.product)
         if args.product and named(args.product) is None:
@@ -86,6 +85,32 @@ def _text(file: str) -> str:
     # What PowerShell redirects into a file is UTF-16.
     wide = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
     return raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+
+
+def _is_object(text: str) -> bool:
+    """Whether it is one of Kubernetes' objects, or an annotation. A record of a log, whose line breaks
+    are spelt out, is none.
+    """
+    if text.lstrip().startswith("{"):
+        return '"kind"' in text or "\\n" not in text
+    lines = text.splitlines()
+    return all(any(line.startswith(field) for line in lines) for field in ("kind:", "apiVersion:"))
+
+
+def _object(file: str, text: str) -> dict[str, Any]:
+    """The first that says something of devices, else the first. Raises InvalidObject."""
+    from extender.commands.checks.problem import Problem, documents_of
+    from extender.core.errors import InvalidObject
+
+    first: dict[str, Any] = {}
+    for document in documents_of(text, file):
+        if isinstance(document, Problem):
+            raise InvalidObject("object", text[:40], f"JSON or YAML; it {document.message}")
+        body = document.body if isinstance(document.body, dict) else {}
+        if body.get("kind") in ("Node", "NodeResourceTopology"):
+            return body
+        first = first or body
+    return first
 
 
 def _document(reading: Reading) -> dict[str, Any]:

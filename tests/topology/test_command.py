@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from extender import cli
 from extender.core.topology import annotation, read
@@ -236,10 +237,10 @@ def test_a_node_as_kubectl_prints_it(capsys, tmp_path: Path) -> None:
     ("text", "words"),
     [
         ('{"kind":"Pod"}', "kind: 'Pod' is not allowed: Node"),
-        ("{", "JSON of one Node"),
+        ("{", "JSON or YAML; it is not YAML"),
         (
             '{"kind":"Node"}',
-            "scheduling.muster.dev/topology]: '' is not allowed: what `muster agent`",
+            "scheduling.muster.dev/topology]: is missing: what `muster agent`",
         ),
         (
             '{"kind":"Node","metadata":{"annotations":{"scheduling.muster.dev/topology":"{}"}}}',
@@ -251,5 +252,91 @@ def test_no_node(capsys, tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "node.json"
     path.write_text(text)
     code, out, err = ran(capsys, "show", str(path))
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def nrt(version: str, *gpus: int, free: int = 0) -> dict[str, object]:
+    resource = {"name": "nvidia.com/gpu", "allocatable": 0, "available": 0}
+    zones = [
+        {
+            "name": f"node-{at}",
+            "type": "Node",
+            "resources": [resource | {"capacity": count, "available": count - free}],
+        }
+        for at, count in enumerate(gpus)
+    ]
+    return {
+        "apiVersion": f"topology.node.k8s.io/{version}",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "n"},
+        "topologyPolicies": ["SingleNUMANode"],
+        "zones": zones,
+    }
+
+
+def node(**labels: str) -> dict[str, object]:
+    meta = {"name": "n", "labels": {f"nvidia.com/gpu.{key}": each for key, each in labels.items()}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2"])
+@pytest.mark.parametrize("as_yaml", [False, True])
+def test_zones_of_a_node(capsys, tmp_path: Path, version: str, as_yaml: bool) -> None:
+    path, body = tmp_path / "nrt", nrt(version, 2, 1, free=1)
+    path.write_text(f"---\n{yaml.safe_dump(body)}" if as_yaml else json.dumps(body))
+    code, out, _ = ran(capsys, "parse", str(path), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert [each["numa"] for each in document["gpus"]] == [0, 0, 1]
+    assert document["links"] == [["X", "?", "?"], ["?", "X", "?"], ["?", "?", "X"]]
+    assert document["warnings"] == [
+        "no links are told, only zones: NVLinks that there may be are not counted",
+        "2 of 3 devices are in use; which is not told",
+    ]
+    code, out, _ = ran(capsys, "place", str(path), "--gpus", "2", "--json")
+    assert (code, json.loads(out)["devices"]) == (0, [0, 1])
+
+
+def test_a_node_of_which_labels_alone_tell(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    path.write_text(json.dumps(node(product="NVIDIA-H100-80GB-HBM3", count="8")))
+    code, out, err = ran(capsys, "show", str(path), "--json")
+    assert code == 0
+    assert json.loads(out)["links"][0] == ["X", *["NV18"] * 7]
+    assert "no links are published: these are of HGX H100 as it is sold" in err
+
+
+def test_an_annotation_alone_and_the_node_among_other_objects(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    path.write_text('{"v":1,"devices":2,"links":"NV4"}')
+    assert ran(capsys, "parse", str(path))[0] == 0
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    both = [pod, node(product="NVIDIA-H100-NVL", count="2")]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": both}))
+    assert ran(capsys, "parse", str(path))[0] == 0
+    path.write_text(yaml.safe_dump_all(both))
+    assert ran(capsys, "parse", str(path))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps(nrt("v1alpha2")), "zones: '0 zones' is not allowed: zones with nvidia.com/gpu"),
+        (json.dumps(nrt("v1alpha2", 0, 0)), "zones: '2 zones' is not allowed: zones with nvidia"),
+        (json.dumps(node()), "topology]: is missing: what `muster agent` writes, or the labels"),
+        (json.dumps(node(product="RAGE-128", count="3")), "'RAGE-128 x 3' is not allowed: a node"),
+        (json.dumps(node(product="RAGE-128")), "'RAGE-128 x ?' is not allowed"),
+        ('{"kind": "Node", "metadata": 3}', "object: 'Node' is not allowed: one as Node is (Exp"),
+        ('{"kind": "Node"', "it is not YAML"),
+        ("apiVersion: v1\nkind: &a [*a]\n", "does an alias hold itself?"),
+        ("apiVersion: v1\nkind: Pod\n", "kind: 'Pod' is not allowed: Node or NodeResourceTopology"),
+        ('{"v":1,"devices":2,"links":"NV4*9"}', "links"),
+    ],
+)
+def test_an_object_that_says_nothing(capsys, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "object"
+    path.write_text(text)
+    code, out, err = ran(capsys, "parse", str(path))
     assert (code, out) == (2, "")
     assert words in err

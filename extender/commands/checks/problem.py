@@ -107,7 +107,11 @@ def documents_below(place: str) -> Iterator[Document | Problem]:
 
 def documents(file: str) -> Iterator[Document | Problem]:
     """The documents of a YAML file. Raises OSError or UnicodeDecodeError: it cannot be read."""
-    text = Path(file).read_text(encoding="utf-8")
+    yield from documents_of(Path(file).read_text(encoding="utf-8"), file)
+
+
+def documents_of(text: str, file: str) -> Iterator[Document | Problem]:
+    """The documents of YAML, or JSON, text; ``file`` names it to people."""
     try:
         bodies = list(yaml.safe_load_all(text))
     except RecursionError:
