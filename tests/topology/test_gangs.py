@@ -12,7 +12,7 @@ import pytest
 from extender.core.cluster import Cluster
 from extender.core.planner import Placement, Role, plan
 from extender.core.snapshot import Snapshot
-from extender.core.topology.bandwidth import over_nodes
+from extender.core.topology.between import over_nodes
 from extender.core.topology.domains import Level
 from extender.core.topology.limits import Limit
 from extender.core.topology.spread import ports
