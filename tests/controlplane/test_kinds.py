@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from extender.core import api
+from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.runtime import Service
 from tests.controlplane.test_s10_jobs import conditions, needs_shared, shared, until_condition
@@ -142,6 +143,31 @@ async def test_what_cannot_be_is_refused_by_name(
     found = world.plane.kubectl("create", "-f", "-", check=False, stdin=yaml.safe_dump(job))
     assert found.returncode != 0
     assert said in found.stderr
+
+
+@pytest.mark.parametrize("name", [*JOBS, "mpijob", "mpijob-v1"])
+async def test_no_other_controller_takes_a_job_over(world: World, name: str) -> None:
+    """Nor is one let go: its pods would be nobody's."""
+    job = example(name)
+    what = (job["apiVersion"], job["kind"])
+    (resource,) = (each for each in api.JOBS if (each.api_version, each.kind) == what)
+
+    async def submit(called: str, **policy: str) -> None:
+        job["metadata"] = {"name": called, "namespace": world.namespace}
+        job["spec"]["runPolicy"] = policy
+        await world.client.create(resource, world.namespace, job)
+
+    async def change(called: str, **policy: str | None) -> None:
+        patch = {"spec": {"runPolicy": policy}}
+        await world.client.patch(resource, world.namespace, called, patch)
+
+    elsewhere = "kueue.x-k8s.io/multikueue"
+    await submit("here")
+    await submit("there", managedBy=elsewhere)
+    for called, other in (("here", elsewhere), ("there", None)):
+        with pytest.raises(ApiError, match="managedBy cannot be changed"):
+            await change(called, managedBy=other)
+        await change(called, cleanPodPolicy="All")
 
 
 async def test_a_queue_cannot_be_changed(world: World) -> None:
