@@ -11,6 +11,7 @@ import numpy as np
 from extender.core import choosing, parts
 from extender.core.asking import Ask
 from extender.core.gang import Gang, Slot, slot_order
+from extender.core.partition import parts_of
 from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
 from extender.core.reasons import Code, Refusal, refuse
@@ -125,7 +126,7 @@ def search(
         members = sorted(
             (m for m in gang.members.values() if m.name in rows or m.name in names), key=slot_order
         )
-        split = parts.parts_of(members, gang.near, view.view.domains, told, rows)
+        split = parts_of(members, gang.near, view.view.domains, told, rows)
         if isinstance(split, Refusal):
             return split
         inside = {m.name for part in split for m in part.slots}

@@ -1,32 +1,35 @@
-"""Gangs whose members come in parts, each of which is to be in one domain of the network: Kueue's
-slices, Volcano's subGroupPolicy.
+"""Places for gangs whose members come in parts, each of which is to be in one domain of the network.
 
-Parts that are alike, and of which nobody has a place yet, are divided at once, so that the slowest
-part of the network sends the most (:mod:`extender.core.topology.fairest`); this is exact. Others
-are planned one after the other, those with members that have places first: what one takes, another
-may have needed. Members of no part go beside them. Where a hard limit holds for the whole gang, all
-of this is tried in one of its domains after the other.
+Parts that may be exchanged for each other, and of which nobody has a place yet, are divided at once:
+exactly, so that the slowest part of the network sends the most, if all members are alike
+(:mod:`extender.core.topology.fairest`); else each whole on a node, as far as that goes
+(:mod:`extender.core.teams`). Others are planned one after the other, those with members that have places
+first: what one takes, another may have needed, so a few orders are tried. Members of no part go beside
+them. Where a hard limit holds for the whole gang, all of this is tried in one of its domains after the
+other.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from extender.core import teams
 from extender.core.framework import BoolArray
 from extender.core.gang import Slot
 from extender.core.nearest import with_hosts
+from extender.core.partition import Part
 from extender.core.preference import Preference
 from extender.core.reasons import Code, Refusal, refuse
-from extender.core.selectors import matches
-from extender.core.topology.domains import HOST, UNKNOWN, Domains, Level, divided
+from extender.core.shape import PodShape
+from extender.core.topology.domains import HOST, UNKNOWN, Domains, divided
 from extender.core.topology.fairest import MOST_ROWS, Slices, fairest
-from extender.core.topology.limits import Limit, Wish, limit_of
+from extender.core.topology.limits import Limit
 from extender.core.topology.spread import areas, inside, ports
 
 if TYPE_CHECKING:
@@ -35,74 +38,14 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 Places = list[tuple[Slot, int]]
+Kinds = dict[PodShape | None, int | None]
 #: Plans members, all of them, near rows where others of theirs are, within a limit.
 Plan = Callable[["Snapshot", Sequence[Slot], Sequence[int], Limit | None], Places | Refusal]
 
 #: Domains of a gang's hard limit that are tried.
 MOST_TRIES = 8
-_INDEX = re.compile(r"[0-9]{1,9}$")
-
-
-class Part(Struct):
-    """Members that belong together in one domain of ``level``."""
-
-    level: int
-    hard: bool
-    size: int
-    slots: list[Slot]
-    #: Rows of members of it that have a place.
-    mates: list[int]
-
-
-def parts_of(
-    members: Sequence[Slot],
-    wishes: Sequence[Wish],
-    domains: Domains,
-    told: Sequence[Level],
-    rows: Mapping[str, int],
-) -> list[Part] | Refusal:
-    """The parts that some members still need a place in; ``rows`` of those that have one, by name.
-    The gang's own ``wishes`` go before the pods'. A soft one for a level that is not there is moot.
-    """
-    limits: dict[Wish, Limit | Refusal | None] = {}
-    parts: dict[object, Part] = {}
-    for slot, key, wish in _keyed(members, wishes):
-        if wish not in limits:
-            limits[wish] = limit_of([wish.for_all()], domains, told)
-        limit = limits[wish]
-        if isinstance(limit, Refusal):
-            return limit
-        if limit is None:
-            continue
-        level = max(limit.bound, limit.prefer)
-        part = parts.setdefault(key, Part(level, wish.hard, wish.size, [], []))
-        if slot.name in rows:
-            part.mates.append(rows[slot.name])
-        else:
-            part.slots.append(slot)
-    return [part for part in parts.values() if part.slots and part.level >= 0]
-
-
-def _keyed(members: Sequence[Slot], wishes: Sequence[Wish]) -> Iterator[tuple[Slot, object, Wish]]:
-    """Each member that is in a part, and what all of a part have in common."""
-    ranked: dict[object, list[tuple[Slot, Wish]]] = {}
-    for slot in members:
-        labels = dict(slot.shape.labels) if slot.shape is not None else {}
-        own = slot.shape.near if slot.shape is not None else ()
-        for at, wish in enumerate((*wishes, *own)):
-            if wish.size and (wish.selector is None or matches(wish.selector, labels)):
-                if wish.keys is None:
-                    ranked.setdefault((slot.task, wish), []).append((slot, wish))
-                else:
-                    yield slot, (at, tuple(labels.get(key, "") for key in wish.keys)), wish
-                break
-    for group, those in ranked.items():
-        found = [_INDEX.search(slot.name) for slot, _ in those]
-        numbers = [int(each[0]) for each in found if each is not None]
-        if len(set(numbers)) < len(those):
-            numbers = list(range(len(those)))
-        for (slot, wish), number in zip(those, numbers, strict=True):
-            yield slot, (group, number // wish.size), wish
+#: Parts in all further orders in which they are tried.
+MOST_AGAIN = 64
 
 
 class _Ask(Struct):
@@ -181,24 +124,58 @@ def _homes(
 
 
 def _place(view: Snapshot, hosts: Domains, ask: _Ask) -> Places | Refusal:
+    """Places for all parts and the rest. Those that fit nowhere beside the others are tried before
+    them, a few times.
+    """
+    groups = _grouped(ask.session, view, ask.parts)
+    first: Refusal | None = None
+    orders: list[list[int]] = [[*range(len(groups))]]
+    while orders[-1] not in orders[:-1] and (len(orders) - 1) * len(ask.parts) <= MOST_AGAIN:
+        mark = view.checkpoint()
+        found = _in_order(view, hosts, ask, [groups[at] for at in orders[-1]])
+        if not isinstance(found, _Short):
+            return found
+        view.rollback(mark)
+        first = first or found.refusal
+        last = orders[-1]
+        orders.append([last[found.at], *last[: found.at], *last[found.at + 1 :]])
+    assert first is not None
+    return first
+
+
+class _Group(Struct):
+    """Parts that may be exchanged for each other, and the numbers of what their members ask for."""
+
+    parts: list[Part]
+    kinds: Kinds
+
+
+class _Short(Struct):
+    """The group, by its place in the order, of which a part found no place."""
+
+    at: int
+    refusal: Refusal
+
+
+def _in_order(
+    view: Snapshot, hosts: Domains, ask: _Ask, groups: Sequence[_Group]
+) -> Places | Refusal | _Short:
     chosen: Places = []
     done = 0
-    for group in _grouped(ask.session, view, ask.parts):
-        found = _alike(ask.session, view, hosts, group) if len(group) > 1 else None
-        if found is None:
-            found = []
-            for part in group:
-                one = ask.plan(view, part.slots, part.mates, Limit(bound=part.level))
-                if isinstance(one, Refusal):
-                    level = _label(hosts, part.level)
-                    want, size = len(ask.parts), part.size
-                    return refuse(Code.PARTS, level=level, want=want, size=size, placed=done)
-                _put(view, one)
-                found += one
-                done += 1
-        else:
-            _put(view, found)
-            done += len(group)
+    for at, group in enumerate(groups):
+        found = _at_once(ask.session, view, hosts, group)
+        _put(view, found)
+        there = len(found) // len(group.parts[0].slots)
+        done += there
+        for part in group.parts[there:]:
+            one = ask.plan(view, part.slots, part.mates, Limit(bound=part.level))
+            if isinstance(one, Refusal):
+                level, want = _label(hosts, part.level), len(ask.parts)
+                code, size = Code.PARTS, part.size
+                return _Short(at, refuse(code, level=level, want=want, size=size, placed=done))
+            _put(view, one)
+            found += one
+            done += 1
         chosen += found
     if ask.rest:
         near = [*ask.peers, *(row for _, row in chosen)]
@@ -210,24 +187,53 @@ def _place(view: Snapshot, hosts: Domains, ask: _Ask) -> Places | Refusal:
 
 
 def _put(view: Snapshot, places: Places) -> None:
-    for slot, row in places:
-        assert slot.shape is not None
-        view.place(slot.shape, row)
+    for (shape, row), count in Counter((slot.shape, row) for slot, row in places).items():
+        assert shape is not None
+        view.place(shape, row, count)
 
 
-def _grouped(session: Session, view: Snapshot, parts: Sequence[Part]) -> Iterator[list[Part]]:
+def _grouped(session: Session, view: Snapshot, parts: Sequence[Part]) -> list[_Group]:
     """Parts with members that have places, one by one; then those that are alike, together."""
-    groups: dict[object, list[Part]] = {}
+    groups: dict[object, _Group] = {}
+    #: By shape, the number of its kind; None: its members influence each other.
+    kinds: Kinds = {}
+    numbers: dict[object, int] = {}
     for part in parts:
-        key: object = id(part)
-        shapes = {slot.shape for slot in part.slots if slot.shape is not None}
-        requests = {shape.requests for shape in shapes}
-        if not part.mates and len(requests) == 1 and not any(view.interacts(s) for s in shapes):
-            masks = {session.feasible(view, shape).tobytes() for shape in shapes}
-            if len(masks) == 1 and len({shape.aligned for shape in shapes}) == 1:
-                key = (part.level, len(part.slots), *requests, *masks)
-        groups.setdefault(key, []).append(part)
-    yield from sorted(groups.values(), key=lambda group: not any(part.mates for part in group))
+        for slot in part.slots:
+            if slot.shape is not None and slot.shape not in kinds:
+                asked = slot.shape.requests, slot.shape.aligned
+                kind = *asked, session.feasible(view, slot.shape).tobytes()
+                known = None if view.interacts(slot.shape) else len(numbers)
+                kinds[slot.shape] = known if known is None else numbers.setdefault(kind, known)
+        of = Counter([kinds[slot.shape] for slot in part.slots])
+        alone = bool(part.mates) or None in of
+        key = id(part) if alone else (part.level, frozenset(of.items()))
+        groups.setdefault(key, _Group([], kinds)).parts.append(part)
+    return sorted(groups.values(), key=lambda group: not any(part.mates for part in group.parts))
+
+
+def _at_once(session: Session, view: Snapshot, hosts: Domains, group: _Group) -> Places:
+    """Places for the first parts of a group, which are planned together; none for one alone."""
+    if len(group.parts) == 1:
+        return []
+    by_kind: list[dict[int | None, list[Slot]]] = []
+    for part in group.parts:
+        by_kind.append({})
+        for slot in part.slots:
+            by_kind[-1].setdefault(group.kinds[slot.shape], []).append(slot)
+    first = [(slots[0].shape, len(slots)) for slots in by_kind[0].values()]
+    members = [(shape, count) for shape, count in first if shape is not None]
+    if len(members) == 1:
+        return _alike(session, view, hosts, group.parts) or []
+    level = group.parts[0].level
+    ids = divided(hosts, level).ids[level]
+    found = teams.on_nodes(session, view, ids, members, len(group.parts))
+    return [
+        (slot, row)
+        for part, seats in zip(by_kind, found, strict=False)
+        for kind, rows in zip(by_kind[0], seats, strict=True)
+        for slot, row in zip(part[kind], rows, strict=True)
+    ]
 
 
 def _alike(

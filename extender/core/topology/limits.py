@@ -67,7 +67,7 @@ def limit_of(
     bound = prefer = -1
     for wish in wishes:
         if wish.size:
-            continue  # extender/core/parts.py
+            continue  # extender/core/partition.py
         level = _level(wish, domains, told)
         if level is not None and wish.hard:
             bound = max(bound, level)
