@@ -15,6 +15,7 @@ from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Gang, Member, Slot
 from extender.core.identity import GANG_RESTART, REPLICA_INDEX_LABEL, GroupKey
+from extender.core.indexes import renumbered
 from extender.core.ingest import PLAN_ANNOTATION
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
@@ -37,6 +38,8 @@ def admit(s: State, gang: Gang, job: Job, now: float) -> None:
         if kind not in by_role:
             by_role[kind] = _admit(s, gang, job, slot, now)
         found = by_role[kind]
+        if isinstance(found, PodShape) and found.numbered:
+            del by_role[kind]
         if isinstance(found, Refusal):
             slot.fault = found
         elif found is not None:
@@ -134,13 +137,16 @@ def _holds(value: object, text: str) -> bool:
 
 
 def _renamed(admitted: Pod | Refusal, body: Manifest, job: str) -> Pod | Refusal:
-    """The pod with this job's and its own name in its labels: another's may have been asked about."""
+    """The pod with this job's and its own name and index in its labels: another's may have been asked
+    about.
+    """
     if isinstance(admitted, Refusal):
         return admitted
+    labels = body["metadata"].get("labels") or {}
     names = {job, body["metadata"]["name"]}
-    own = {k: v for k, v in (body["metadata"].get("labels") or {}).items() if v in names}
+    own = {key: value for key, value in labels.items() if value in names}
     meta = replace(admitted.metadata, labels={**admitted.metadata.labels, **own})
-    return replace(admitted, metadata=meta)
+    return renumbered(replace(admitted, metadata=meta), labels)
 
 
 def _shape(s: State, gang: Gang, admitted: Pod | Refusal) -> PodShape | Refusal:

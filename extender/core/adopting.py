@@ -156,10 +156,10 @@ def _adopt(s: State, view: Snapshot, gang: Gang, record: PlanRecord) -> None:
 
 
 def _role_shape(gang: Gang, task: str) -> PodShape | None:
-    """A replica that does not exist looks like those of its role that do."""
+    """A replica that does not exist looks like those of its role that do, if they look alike."""
     peers = (m for m in gang.members.values() if m.task == task and m.shape is not None)
     first = min(peers, key=lambda m: m.name, default=None)
-    return first.shape if first is not None else None
+    return first.shape if first is not None and first.shape and not first.shape.numbered else None
 
 
 def _void(s: State, record: PlanRecord) -> None:

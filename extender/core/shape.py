@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from extender.core.alignment import Alignment, alignment_of
 from extender.core.errors import InvalidObject
+from extender.core.indexes import INDEX_LABELS, told_apart
 from extender.core.objects import (
     Container,
     LabelSelector,
@@ -36,19 +37,6 @@ from extender.core.selectors import (
 )
 from extender.core.topology.kubelet_shares import ALIBABA, COUNT_ANNOTATION, MILLI_ANNOTATION
 from extender.core.topology.limits import Wish
-
-#: Labels that number the replicas of one template. They are no part of a shape, so a selector
-#: that singles out one replica by such a label is not modelled.
-INDEX_LABELS = frozenset(
-    {
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-        "leaderworkerset.sigs.k8s.io/worker-index",
-        "statefulset.kubernetes.io/pod-name",
-        "training.kubeflow.org/replica-index",
-        "volcano.sh/task-index",
-    }
-)
 
 #: Kueue's annotations of a pod template: the label of a level (KEP-2724).
 REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
@@ -155,6 +143,11 @@ class PodShape:
         return self._hash
 
     @property
+    def numbered(self) -> bool:
+        """Whether it is of one replica alone, as its own terms name its index."""
+        return any(key in INDEX_LABELS for key, _ in self.labels)
+
+    @property
     def interacts(self) -> bool:
         """Whether a copy's place may depend on other pods beyond the resources they take."""
         return bool(self.host_ports or self.affinity or self.anti_affinity or self.spread)
@@ -172,12 +165,18 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
     namespace = meta.namespace or "default"
     affinity = spec.affinity
     node_affinity = affinity.node_affinity if affinity else None
-    together = affinity.pod_affinity.required if affinity and affinity.pod_affinity else ()
-    apart = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
+    required = affinity.pod_affinity.required if affinity and affinity.pod_affinity else ()
+    together = _terms(required, namespace, labels, "podAffinity")
+    required = (
+        affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
+    )
+    apart = _terms(required, namespace, labels, "podAntiAffinity")
+    spread = _spreads(spec.topology_spread_constraints, labels)
+    named = [each.selector for each in (*together, *apart)] + [each.selector for each in spread]
     aligned = alignment_of(spec, meta.annotations)
     return PodShape(
         namespace=namespace,
-        labels=_pairs({key: labels[key] for key in labels if key not in INDEX_LABELS}),
+        labels=_pairs(told_apart(labels, named)),
         requests=tuple(sorted((pod_requests(spec, pod.status) | _annotated(aligned)).items())),
         priority=spec.priority or 0,
         node_name="" if ignore_node else spec.node_name,
@@ -186,9 +185,9 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         preferred_nodes=node_affinity.preferred if node_affinity else (),
         tolerations=spec.tolerations,
         host_ports=_host_ports(spec),
-        affinity=_terms(together, namespace, labels, "podAffinity"),
-        anti_affinity=_terms(apart, namespace, labels, "podAntiAffinity"),
-        spread=_spreads(spec.topology_spread_constraints, labels),
+        affinity=together,
+        anti_affinity=apart,
+        spread=spread,
         claims=_claims(spec),
         near=_near(meta.annotations),
         aligned=aligned,

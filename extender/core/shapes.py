@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from extender.core.indexes import INDEX_LABELS
 from extender.core.objects import (
     Affinity,
     ContainerStatus,
@@ -20,13 +21,7 @@ from extender.core.objects import (
     Volume,
 )
 from extender.core.resources import RESIZE_PENDING
-from extender.core.shape import (
-    ANNOTATIONS,
-    INDEX_LABELS,
-    PodShape,
-    required_nodes,
-    shape_of,
-)
+from extender.core.shape import ANNOTATIONS, PodShape, required_nodes, shape_of
 
 #: Shapes that are kept at most; then all are forgotten, as it is cheaper to make them anew than to
 #: know which is used.
@@ -60,7 +55,7 @@ def essence(pod: Pod) -> Pod:
     affinity, labels = _affinity(spec), meta.labels
     related = affinity is not None or spec.topology_spread_constraints
     if not related and not INDEX_LABELS.isdisjoint(labels):
-        # Terms may name them (matchLabelKeys); a shape's own labels are without them.
+        # Only where its own terms name them are they of its shape.
         labels = {key: value for key, value in labels.items() if key not in INDEX_LABELS}
     annotations = meta.annotations
     return Pod(

@@ -17,10 +17,11 @@ NAME_LABEL = "training.kubeflow.org/job-name"
 
 
 def job(m: Machine, name: str, **spec: Any) -> None:
-    """Two workers of one GPU each."""
+    """Workers of one GPU each, two if ``replicas`` does not say so."""
     box = {"name": "pytorch", "image": "train", "resources": {"requests": {GPU: "1"}}}
     box |= {"env": spec.pop("env", [])}
-    role = {"replicas": 2, "template": {"spec": {"containers": [box], **spec}}}
+    replicas = spec.pop("replicas", 2)
+    role = {"replicas": replicas, "template": {"spec": {"containers": [box], **spec}}}
     do_job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
     meta = {"name": name, "namespace": "default"}
     specs = {"pytorchReplicaSpecs": {"Worker": role}}

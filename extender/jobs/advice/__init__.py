@@ -38,6 +38,7 @@ RULES: Final[tuple[Rule, ...]] = (
     pods.checkpoints,
     pods.variables_given,
     pods.labels,
+    pods.groups_of_one,
     pods.claims,
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from extender.core.advice import Advice
+from extender.core.indexes import INDEX_LABELS
 from extender.core.objects import Manifest
 from extender.jobs.advice.subject import Part, Subject, listed, mapping, mounts, texts, variables
 from extender.jobs.fields import dig
@@ -157,6 +158,32 @@ def labels(subject: Subject) -> Iterator[Advice]:
                 at = f"{field}.env[{index}].valueFrom.fieldRef.fieldPath"
                 why = f"the pod has no such label, so {each.get('name')} is empty"
                 yield Advice("NoSuchLabel", at, path, why, instead)
+
+
+def groups_of_one(subject: Subject) -> Iterator[Advice]:
+    """Terms about the pods that have the same index: in a job there is one."""
+    why = "each replica has an index of its own, so it is alone in what is to be spread, or kept together"
+    for part in subject.parts:
+        for field, term in _terms(part):
+            keys = [key for key in texts(term.get("matchLabelKeys")) if key in INDEX_LABELS]
+            if keys and part.replicas > 1:
+                at = f"{field}.matchLabelKeys"
+                yield Advice("GroupOfOne", at, keys[0], why, "training.kubeflow.org/job-name")
+
+
+def _terms(part: Part) -> Iterator[tuple[str, Manifest]]:
+    """What a pod says of others, after its field."""
+    for index, each in listed(part.pod.get("topologySpreadConstraints")):
+        yield f"{part.spec_path}.topologySpreadConstraints[{index}]", each
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for when in ("required", "preferred"):
+            key = f"{when}DuringSchedulingIgnoredDuringExecution"
+            field = f"{part.spec_path}.affinity.{kind}.{key}"
+            for index, each in listed(dig(part.pod, "affinity", kind, key)):
+                if when == "required":
+                    yield f"{field}[{index}]", each
+                else:
+                    yield f"{field}[{index}].podAffinityTerm", mapping(each.get("podAffinityTerm"))
 
 
 def _ending(label: str) -> str:
