@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.core import placing
+from extender.core import asking, placing
 from extender.core.advice import Advice
 from extender.core.api import GANG_PLANS, NODES, PODS, PYTORCH_JOBS, SIGS_GROUPS, VOLCANO_GROUPS
 from extender.core.commands import Create
@@ -282,7 +282,7 @@ async def test_a_fault_of_our_own_costs_its_object_alone(
     m.api.watchers.append(lambda _, event: loop.put(event))
     loop.put(Synced())
     loop.put(LeaderGained(1))
-    planned = placing.not_plannable
+    planned = asking.not_plannable
 
     def not_plannable(s: State, gang: Gang) -> Refusal | None:
         if gang.key.name == "odd":

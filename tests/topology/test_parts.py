@@ -169,9 +169,9 @@ def test_a_gang_that_fits_under_some_choice_of_parts_is_placed(seed: int, racks:
     }
     made.apply(group(1, subGroupPolicy=[policy]), NOW)
     marks = {"scheduling.k8s.io/group-name": "g"}
-    for part, members in enumerate(kinds):
+    for number, members in enumerate(kinds):
         for at, gpus in enumerate(members):
-            name, labels = f"w-{part * size + at}", {"part": str(part)}
+            name, labels = f"w-{number * size + at}", {"part": str(number)}
             made.apply(e.PodSeen(pod(name, gpus=gpus, annotations=marks, labels=labels)), NOW)
     made.step(NOW)
     where = planned(made, size * count)
