@@ -23,7 +23,7 @@ from extender.core import api
 from extender.core.answers import StateView
 from extender.core.coordinator import Coordinator
 from extender.core.errors import ApiError
-from extender.core.health import Avoid, Notices
+from extender.core.health import Avoid, Loss, Notices
 from extender.core.standing import stands
 from extender.core.state import Rules
 from extender.http.access import Gate
@@ -112,6 +112,7 @@ def rules_of(settings: Settings) -> Rules:
             m.node_loss.avoid_window_seconds,
             m.node_loss.avoid_seconds,
         ),
+        loss=Loss(m.node_loss.noticed_after_seconds, m.node_loss.deleted_after_seconds),
         notices=Notices(
             frozenset(m.termination.taints),
             frozenset(m.termination.conditions),

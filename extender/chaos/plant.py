@@ -320,7 +320,12 @@ def settings() -> Settings:
         "bindTimeoutSeconds": 30,
         "planDeadlineSeconds": 20,
         "visibleAfterSeconds": 15,
-        "nodeLoss": {"tolerateSeconds": 5, "forceDeleteAfterSeconds": 5},
+        "nodeLoss": {
+            "tolerateSeconds": 5,
+            "forceDeleteAfterSeconds": 5,
+            "noticedAfterSeconds": 10,
+            "deletedAfterSeconds": 5,
+        },
     }
     return parse({"muster": section}, "chaos")
 

@@ -62,6 +62,7 @@ class Coordinator:
         s = self.state
         for node in [node for node in s.health.gone if not s.cluster.pods.waiting_for(node)]:
             s.health.forget(node)
+        s.node_news.update(s.health.believe(now))
         ingest.tell_jobs(s)
         for node, keys in list(s.unhoused.items()):
             if all(s.housed(key, node) is None for key in keys):
@@ -181,8 +182,9 @@ def _avoided(s: State, now: float) -> None:
         found = s.health.avoiding[node]
         message = f"{found.gangs} gangs have failed here of late: others are placed here last"
         s.notice(NODES, "", node, "", "Warning", "Avoided", message)
-    if (at := s.health.next_end()) is not None:
-        s.send(c.WakeAt(at))
+    for at in (s.health.next_end(), s.health.next_loss(now)):
+        if at is not None:
+            s.send(c.WakeAt(at))
 
 
 def _evidence(s: State, now: float) -> None:

@@ -136,6 +136,11 @@ class NodeNews(Struct, frozen=True):
 
     #: Nodes whose pods do not run any more, whatever the API says of them.
     lost: Mapping[str, str] = {}
+    #: Nodes of whose pods nobody can say whether they run.
+    silent: Mapping[str, str] = {}
+    #: Of both, since when that is known (epoch seconds), and how much earlier they may have failed.
+    since: Mapping[str, float] = {}
+    noticed: float = 0.0
     #: Nodes that will be gone soon, and say so; their pods have so many seconds to stop in.
     leaving: Mapping[str, str] = {}
     seconds: int = 0
@@ -208,6 +213,8 @@ class JobStep(Struct, frozen=True):
     autoscaler: Manifest | None = None
     #: Where and when members of the job's gang have failed: it is placed elsewhere, if it can be.
     failures: tuple[Failure, ...] = ()
+    #: The one of them that was found in this pass.
+    failed: Failure | None = None
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 

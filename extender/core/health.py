@@ -1,7 +1,7 @@
 """Nodes that are not well: what they say of themselves, and which of them make gangs fail.
 
-Failures are kept by the jobs (their restarts), so that a restart of Muster forgets none that a job
-still tells.
+A failure counts for others' gangs where this process saw it. What jobs tell of failures is for their own
+gangs alone: whoever may edit a job may edit that, and would choose where others are placed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from extender.core.framework import NO_NEWS, Failure, NodeNews
+from extender.core import times
+from extender.core.framework import Failure, NodeNews
 from extender.core.objects import Node
 
 #: Put on a node by its administrator (or cloud): it is off, and its pods may be given up (KEP-2268).
@@ -20,6 +21,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 #: Put on a node whose kubelet says so, and on one that has not been heard of for long.
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+_GONE: Final = "does not exist any more"
 #: How often failures that are too old are dropped.
 FORGET_SECONDS: Final = 60.0
 
@@ -32,6 +34,17 @@ class Avoid(Struct, frozen=True):
     window: float = 3600.0
     #: For so many seconds after its last failure; by the gang that failed there after its own.
     seconds: float = 1800.0
+
+
+class Loss(Struct, frozen=True):
+    """When a node is believed to be lost."""
+
+    #: What kube-controller-manager takes at most to say that a node is not heard of (seconds):
+    #: --node-monitor-grace-period, 50 s, 40 s before 1.32, and a round of 5 s.
+    noticed: float = 60.0
+    #: So many seconds after it was deleted, where it was well: a Node may be deleted by mistake, or
+    #: made again. Kubernetes' own pod garbage collector waits as long.
+    deleted: float = 40.0
 
 
 class Notices(Struct, frozen=True):
@@ -55,15 +68,17 @@ class Avoided(Struct, frozen=True):
 class Health:
     """What is the matter with nodes."""
 
-    def __init__(self, avoid: Avoid, notices: Notices) -> None:
-        self._avoid, self._notices = avoid, notices
+    def __init__(self, avoid: Avoid, notices: Notices, loss: Loss) -> None:
+        self._avoid, self._notices, self._loss = avoid, notices, loss
         self._lost: dict[str, str] = {}
         self._leaving: dict[str, str] = {}
         #: Nodes of whose pods nobody can say whether they run, and can end none.
-        self._silent: set[str] = set()
-        #: Nodes that were deleted, for as long as pods are shown there.
-        self.gone: set[str] = set()
-        self._news: NodeNews | None = NO_NEWS
+        self._silent: dict[str, str] = {}
+        #: Of lost and silent nodes, since when they are known to be.
+        self._since: dict[str, float] = {}
+        #: Nodes that were deleted, for as long as pods are shown there, and when that is believed.
+        self.gone: dict[str, float] = {}
+        self._news: NodeNews | None = None
         #: Node → job's uid → when a member of its failed there last.
         self._failures: dict[str, dict[str, float]] = {}
         #: Nodes that every gang avoids, as they were last judged.
@@ -74,30 +89,53 @@ class Health:
     def news(self) -> NodeNews:
         """What job kinds are told of nodes."""
         if self._news is None:
-            self._news = NodeNews(dict(self._lost), dict(self._leaving), self._notices.seconds)
+            self._news = NodeNews(
+                lost=dict(self._lost),
+                silent=dict(self._silent),
+                since=dict(self._since),
+                noticed=self._loss.noticed,
+                leaving=dict(self._leaving),
+                seconds=self._notices.seconds,
+            )
         return self._news
 
     # what nodes say
 
-    def seen(self, node: Node) -> bool:
+    def seen(self, node: Node, now: float) -> bool:
         """A node was added or changed; returns whether there is news of it."""
         name, taints = node.metadata.name, {taint.key for taint in node.spec.taints}
-        self.gone.discard(name)
+        self.gone.pop(name, None)
         # As Kubernetes' pod GC has it: whoever marks a node whose kubelet is there is not believed.
         off = OUT_OF_SERVICE in taints and not _ready(node)
         lost = "is out of service" if off else ""
-        silent = not taints.isdisjoint({NOT_READY, UNREACHABLE})
-        return self._tell(name, lost, self._notice(node, taints), silent=silent)
+        silent = "" if taints.isdisjoint({NOT_READY, UNREACHABLE}) else "is not heard of"
+        return self._tell(name, lost, self._notice(node, taints), silent, _unready_since(node, now))
 
-    def deleted(self, name: str) -> None:
-        """A node was deleted."""
-        self.gone.add(name)
-        self._tell(name, "does not exist any more", "")
+    def deleted(self, name: str, now: float) -> None:
+        """A node was deleted. That is believed at once of one that was not well, or about to go."""
+        if name in self._lost or name in self._leaving or name in self._silent:
+            self.gone[name] = now
+            self._tell(name, _GONE, "", "", now)
+        else:
+            self.gone[name] = now + self._loss.deleted
+            self._tell(name, "", "", "was deleted", now)
+
+    def believe(self, now: float) -> list[str]:
+        """Nodes that were deleted so long ago that they count as lost from now on."""
+        due = [node for node, at in self.gone.items() if at <= now]
+        due = [node for node in due if self._lost.get(node) != _GONE]
+        for node in due:
+            self._tell(node, _GONE, "", "", now)
+        return due
+
+    def next_loss(self, now: float) -> float | None:
+        """When the next node that was deleted counts as lost."""
+        return min((at for at in self.gone.values() if at > now), default=None)
 
     def forget(self, name: str) -> None:
         """No pod is shown any more on a node that was deleted."""
-        self.gone.discard(name)
-        self._tell(name, "", "")
+        self.gone.pop(name, None)
+        self._tell(name, "", "", "", 0.0)
 
     def _notice(self, node: Node, taints: set[str]) -> str:
         known = self._notices
@@ -110,15 +148,19 @@ class Health:
             return f"is about to be terminated (annotation {key})"
         return ""
 
-    def _tell(self, name: str, lost: str, leaving: str, *, silent: bool = False) -> bool:
-        before = (self._lost.get(name, ""), self._leaving.get(name, ""), name in self._silent)
-        if before == (lost, leaving, silent):
+    def _tell(self, name: str, lost: str, leaving: str, silent: str, since: float) -> bool:
+        """``since``: when it was lost or fell silent, if it just has."""
+        told = ((self._lost, lost), (self._leaving, leaving), (self._silent, silent))
+        if all(news.get(name, "") == words for news, words in told):
             return False
-        for news, words in ((self._lost, lost), (self._leaving, leaving)):
+        for news, words in told:
             news.pop(name, None)
             if words:
                 news[name] = words
-        (self._silent.add if silent else self._silent.discard)(name)
+        if lost or silent:
+            self._since.setdefault(name, since)
+        else:
+            self._since.pop(name, None)
         self._news = None
         return True
 
@@ -136,17 +178,12 @@ class Health:
 
     # where gangs fail
 
-    def note(self, failures: Iterable[Failure], job: str, now: float) -> None:
-        """Where members of a job have failed; told again and again, it is the same failure. One that
-        is still to come was written by a clock that was wrong, or by the job's user.
-        """
-        for each in failures:
-            if each.at > now:
-                continue
-            jobs = self._failures.setdefault(each.node, {})
-            if each.at > jobs.get(job, -math.inf):
-                jobs[job] = each.at
-                self._judge_at = -math.inf
+    def note(self, failed: Failure, job: str) -> None:
+        """A member of a job was seen to fail. Of one job a node has one failure, the last."""
+        jobs = self._failures.setdefault(failed.node, {})
+        if failed.at > jobs.get(job, -math.inf):
+            jobs[job] = failed.at
+            self._judge_at = -math.inf
 
     def avoided(self, own: Iterable[Failure], now: float) -> list[str]:
         """Nodes that a gang with these failures avoids, sorted; of others', as last judged."""
@@ -186,3 +223,10 @@ class Health:
 
 def _ready(node: Node) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def _unready_since(node: Node, now: float) -> float:
+    """Since when its condition says that it is not ready; now, where it does not say so."""
+    said = [c for c in node.status.conditions if c.type == "Ready" and c.status != "True"]
+    at = times.parse(said[0].last_transition_time) if said else None
+    return now if at is None else min(at, now)

@@ -114,7 +114,7 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     s.pod_jobs.pop(event.uid, None)
 
 
-def node_seen(s: State, event: e.NodeSeen) -> None:
+def node_seen(s: State, event: e.NodeSeen, now: float) -> None:
     """A node was added or changed. One that cannot be read takes no pods."""
     meta = event.node.metadata
     name = meta.name
@@ -137,18 +137,18 @@ def node_seen(s: State, event: e.NodeSeen) -> None:
     if _generation(s, name) != before or s.cluster.capacity_generation != capacity:
         _touch(s, name)
     left = s.health.leaves(name)
-    if s.health.seen(event.node):
+    if s.health.seen(event.node, now):
         s.node_news.add(name)
     if left and not s.health.leaves(name):
         # Room again, whether or not the row has changed.
         s.cluster.capacity_generation += 1
 
 
-def node_gone(s: State, event: e.NodeGone) -> None:
+def node_gone(s: State, event: e.NodeGone, now: float) -> None:
     """A node was deleted."""
     _touch(s, event.name)
     _take_away(s, event.name)
-    s.health.deleted(event.name)
+    s.health.deleted(event.name, now)
     s.node_news.add(event.name)
 
 

@@ -133,7 +133,7 @@ def reconcile(s: State, job: Job, now: float) -> None:
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
     step = kind.reconcile(job.raw, pods, services, now, ends, s.health.news)
-    s.health.note(step.failures, job.uid, now)
+    _failed(s, job, step)
     step = job.step = advising.show(s, job, kind, step, now)
     if step.annotations is None and not step.keep_ends:
         job.ends.clear()
@@ -170,6 +170,12 @@ def reconcile(s: State, job: Job, now: float) -> None:
         gang.failures = step.failures
     if gang is not None:
         _gather(s, job, gang, step, step.wanted if complete else (), now)
+
+
+def _failed(s: State, job: Job, step: JobStep) -> None:
+    """A member was seen to fail: that says something about its node, as long as there is one."""
+    if step.failed is not None and s.cluster.row_of(step.failed.node) is not None:
+        s.health.note(step.failed, job.uid)
 
 
 def _look_again(s: State, job: Job, step: JobStep, now: float) -> None:

@@ -24,7 +24,7 @@ from extender.core.events import Done
 from extender.core.evidence import Evidence
 from extender.core.framework import JobKind, JobStep, Replica
 from extender.core.gang import Gang, Slot
-from extender.core.health import Avoid, Health, Notices
+from extender.core.health import Avoid, Health, Loss, Notices
 from extender.core.identity import GroupKey
 from extender.core.line import Line
 from extender.core.objects import Manifest, OwnerRef, Pod, PodSpec
@@ -71,6 +71,7 @@ class Rules(Struct, frozen=True):
     levels: tuple[Level, ...] = ()
     avoid: Avoid = Avoid()
     notices: Notices = Notices()
+    loss: Loss = Loss()
     #: Labels of spot nodes, and roles (in lower case) that keep off them unless their job says else.
     spot_labels: tuple[tuple[str, str], ...] = SPOT_LABELS
     on_demand_roles: frozenset[str] = frozenset()
@@ -193,7 +194,7 @@ class State:
         self.kinds = dict(kinds)
         self.cluster = Cluster(rules.levels)
         self.evidence = Evidence(rules.evidence_seconds_first, rules.evidence_seconds)
-        self.health = Health(rules.avoid, rules.notices)
+        self.health = Health(rules.avoid, rules.notices, rules.loss)
         self.gangs: dict[GroupKey, Gang] = {}
         #: (namespace, pod name) → its gang and slot.
         self.slots: dict[tuple[str, str], tuple[Gang, Slot]] = {}

@@ -166,10 +166,8 @@ class TrainingKind(Kind):
 
         outcome = self._outcome(parsed, roll, stand, overdue=due is not None and now >= due)
         if stand.cause and not outcome:
-            return JobStep(
-                annotations=together.restarted(parsed, roll, stand, stand.cause, now),
-                keep_ends=True,
-            )
+            marks = together.restarted(parsed, roll, stand, stand.cause, now)
+            return JobStep(annotations=marks, failed=stand.cause.failure(now), keep_ends=True)
         if outcome:
             ended, message, why = outcome
             reason = self.cause(parsed, roll, ended, why)

@@ -10,9 +10,10 @@ from msgspec import Struct
 from extender.core.framework import Replica
 from extender.core.objects import Pod
 from extender.core.quantity import count
+from extender.jobs.causes import TAKEN
 from extender.jobs.history import History
 from extender.jobs.model import Role, TrainingJob
-from extender.jobs.restarts import TAKEN, number_of
+from extender.jobs.restarts import number_of
 
 #: First exit code that ExitCode retries: a signal ended the process (128 + its number).
 RETRYABLE: Final = 128

@@ -11,14 +11,16 @@ from msgspec.structs import replace
 from extender.core import times
 from extender.core.framework import NodeNews, Replica
 from extender.core.objects import Manifest, Pod
-from extender.jobs import conditions, fields, restarts
+from extender.jobs import causes, conditions, fields, restarts
+from extender.jobs.causes import Cause, started
 from extender.jobs.history import HISTORY
 from extender.jobs.model import TrainingJob
-from extender.jobs.restarts import Cause, Restarts, number_of, started
+from extender.jobs.restarts import Restarts, number_of
 from extender.jobs.rollcall import RollCall
 
 #: Seconds in which a kubelet may yet say that a member was killed, whose peers were quicker to say
-#: that they have ended for it: it looks at its containers each second, and writes what it finds.
+#: that they have ended for it: it looks at its containers each second, and writes what it finds. That
+#: there is no kubelet any more takes longer to be known (NodeNews.noticed).
 SETTLE: Final = 5.0
 
 
@@ -71,13 +73,14 @@ def stand(
             and not pod.metadata.deletion_timestamp
             and pod not in roll.broken
         ]
-        cause = restarts.cause_of(members, roll.before, failed, nodes.lost, nodes.leaving)
-        told_at = None if cause else _told_at(parsed, roll, members, now)
+        cause = causes.cause_of(members, roll.before, failed, nodes, silent=bool(roll.broken))
+        settle = max(SETTLE, nodes.noticed)
+        told_at = None if cause else _told_at(parsed, roll, members, settle, now)
     unseen = [r for r in roll.missing if r.role not in aside]
     if cause is None and ran and fresh and unseen:
-        cause = restarts.gone(unseen[0])
+        cause = causes.gone(unseen[0])
     if cause is not None and conditions.holds(conditions.of(job), conditions.SUSPENDED):
-        cause = replace(cause, code=restarts.SUSPENDED)
+        cause = replace(cause, code=causes.SUSPENDED)
     stopping = tuple(pod for _, pod in roll.stopped)
     # A record from the future was written by a clock that was wrong, and says nothing.
     early = not fresh and record.at <= now < record.until
@@ -109,7 +112,7 @@ def restarted(
     parsed: TrainingJob, roll: RollCall, stand: Stand, cause: Cause, now: float
 ) -> dict[str, str]:
     """The job's annotations with one more restart, which takes the place of its members' own."""
-    since = restarts.started_at(pod for _, pod in roll.present)
+    since = causes.started_at(pod for _, pod in roll.present)
     latest = max((number_of(pod) for _, pod in roll.present), default=0)
     annotations = {restarts.RECORD: stand.record.after(cause, now, since, latest).write()}
     text = replace(roll.history, restarts=roll.before.restarts).write()
@@ -150,10 +153,15 @@ def _earlier(cause: Cause, broken: Sequence[Pod]) -> bool:
 
 
 def _told_at(
-    parsed: TrainingJob, roll: RollCall, members: Sequence[tuple[Replica, Pod]], now: float
+    parsed: TrainingJob,
+    roll: RollCall,
+    members: Sequence[tuple[Replica, Pod]],
+    settle: float,
+    now: float,
 ) -> float | None:
     """When it is known whether failures for good come from the end of another member, of which
-    nothing is known: not before its kubelet has had the time to tell it. None: it is known now.
+    nothing is known: not before its kubelet has had the time to tell it, or its node to be missed
+    (``settle`` seconds). None: it is known now.
 
     Under ExitCode alone: with Never, that end would be for good as well.
     """
@@ -168,7 +176,7 @@ def _told_at(
     if policies != {"ExitCode"} or not left or not told or roll.missing:
         return None
     # What is far in the future was written by a clock that is wrong.
-    return min(told) + SETTLE if abs(now - min(told)) < SETTLE else None
+    return min(told) + settle if abs(now - min(told)) < settle else None
 
 
 def _ends(pods: Sequence[Pod]) -> list[float | None]:

@@ -159,6 +159,11 @@ class NodeLoss(Section):
     tolerate_seconds: int = Field(default=30, ge=0, le=86_400)
     #: Pods that should have ended on a node that is not heard of are removed so much later; null: never.
     force_delete_after_seconds: Seconds | None = 60
+    #: A node is said to be not heard of so much later at most (kube-controller-manager's
+    #: --node-monitor-grace-period and 5 s).
+    noticed_after_seconds: int = Field(default=60, ge=0, le=86_400)
+    #: A node that was deleted while it was well counts as lost so much later.
+    deleted_after_seconds: int = Field(default=40, ge=0, le=86_400)
     #: A node on which so many gangs failed within so many seconds is avoided for a while.
     avoid_after_gangs: int = Field(default=3, ge=1, le=1_000)
     avoid_window_seconds: Seconds = 3600

@@ -111,7 +111,7 @@ def test_the_node_that_failed_is_used_where_there_is_no_other() -> None:
 def test_a_gang_that_starts_again_waits_whole_for_room() -> None:
     m = whole(4, 4)
     m.api.remove((NODES, "", m.bound()["j-worker-1"]))
-    m.rest(20)
+    m.rest(60)
     assert m.bound() == {}
     do.node(m, "n9", 1)
     m.rest(20)
@@ -138,7 +138,7 @@ def test_an_exit_for_good_is_judged_when_the_others_have_had_time_to_tell(
     assert record(m) == {}
     if later:
         fail(m, "j-worker-1", 137, killed_at)
-    m.rest(20)
+    m.rest(90)
     assert conditions(m) & {"Running", "Failed"} == {ends}
     assert record(m).get("number", 0) == int(later)
 
@@ -200,6 +200,8 @@ def test_a_node_that_was_deleted_is_remembered_while_pods_are_shown_there() -> N
     health = leader(m).coordinator.state.health
     m.faults.append(Fault("hold", verb="Delete", kind="Pod", name="j-worker-1"))
     m.api.remove((NODES, "", node))
+    m.rest(39)
+    assert (health.news.lost, record(m)) == ({}, {})
     m.rest(20)
     assert health.news.lost == {node: "does not exist any more"}
     m.faults.clear()
@@ -209,6 +211,80 @@ def test_a_node_that_was_deleted_is_remembered_while_pods_are_shown_there() -> N
     assert not health.news.lost
     assert not health.gone
     assert (record(m)["number"], record(m)["cause"]) == (1, "NodeLost")
+
+
+@pytest.mark.parametrize("back_after", [0, 1, 39])
+def test_a_node_that_is_deleted_by_mistake_and_made_again_stops_nobody(back_after: float) -> None:
+    m = whole(5)
+    before, node = uids(m), m.bound()["j-worker-1"]
+    m.api.remove((NODES, "", node))
+    m.flush()
+    m.advance(back_after)
+    do.node(m, node, 1)
+    m.rest(100)
+    m.finish()
+    assert uids(m) == before
+    assert record(m) == {}
+    health = leader(m).coordinator.state.health
+    assert (health.gone, health.news.silent, health.news.since) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("mark", [NOT_READY, UNREACHABLE, SPOT])
+def test_a_node_that_was_not_well_is_believed_to_be_gone_at_once(mark: str) -> None:
+    m = whole(5, restart="pod" if mark == SPOT else "")
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    taint(m, node, mark)
+    m.flush()
+    m.api.remove((NODES, "", node))
+    m.rest(5)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert node not in m.bound().values()
+
+
+def test_a_deletion_that_one_leader_has_seen_is_believed_in_time_by_the_next() -> None:
+    m = Machine(RULES, replicas=2)
+    do.nodes(m, 5)
+    do.job(m, "j", 4)
+    m.rest(20)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    m.api.remove((NODES, "", node))
+    m.flush()
+    m.advance(20)
+    m.lose()
+    m.gain(m.replicas[1])
+    m.rest(60)
+    m.finish()
+    assert len(m.bound()) == 4
+    assert (record(m)["number"], record(m)["cause"]) == (1, "NodeLost")
+
+
+@pytest.mark.parametrize(("missed", "ends"), [(True, "Running"), (False, "Failed")])
+def test_peers_that_exit_for_good_are_not_judged_before_a_dead_node_is_missed(
+    missed: bool, ends: str
+) -> None:
+    m = whole(5)
+    place = (PYTORCH_JOBS, "default", "j")
+    roles = {role: {"restartPolicy": "ExitCode"} for role in ("Master", "Worker")}
+    m.api.change(place, spec={"pytorchReplicaSpecs": roles})
+    m.rest(5)
+    node = m.bound()["j-worker-1"]
+    m.dead.add(node)
+    m.advance(3)
+    for peer in ("j-master-0", "j-worker-0", "j-worker-2"):
+        fail(m, peer, 1, m.now)
+    m.flush()
+    m.advance(45)
+    m.flush()
+    assert conditions(m) >= {"Running"}
+    if missed:
+        taint(m, node, UNREACHABLE)
+    m.rest(150)
+    assert conditions(m) & {"Running", "Failed"} == {ends}
+    assert record(m).get("cause", "") == ("NodeLost" if missed else "")
+    m.finish()
 
 
 def test_a_pod_that_a_kubelet_which_is_not_ready_does_not_end_is_removed() -> None:
@@ -383,6 +459,24 @@ def test_a_node_on_which_two_gangs_failed_is_the_last_choice_of_all() -> None:
     assert m.bound()["d-worker-0"] == "n0"
     m.rest(300)
     assert state.health.avoiding == {}
+
+
+def test_what_jobs_tell_of_failures_moves_their_own_gangs_alone() -> None:
+    """Whoever may edit a job writes what he likes there."""
+    m = Machine(RULES)
+    do.nodes(m, 2)
+    told = {"number": 1, "failures": [{"node": node, "at": m.now} for node in ("n0", "no-node")]}
+    mark = {RECORD: msgspec.json.encode(told).decode()}
+    for name in "abcd":
+        do.job(m, name, 1, gpus=0)
+        m.api.change((PYTORCH_JOBS, "default", name), metadata={"annotations": mark})
+    m.rest(20)
+    assert set(m.bound().values()) == {"n1"}
+    state = leader(m).coordinator.state
+    state.health.judge(m.now)
+    assert state.health.avoiding == {}
+    assert state.health._failures == {}
+    m.finish()
 
 
 def test_pods_leave_a_lost_node_soon_unless_they_say_when() -> None:

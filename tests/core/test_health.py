@@ -6,7 +6,7 @@ import pytest
 
 from extender.core.errors import InvalidObject
 from extender.core.framework import Failure
-from extender.core.health import FORGET_SECONDS, Avoid, Health, Notices
+from extender.core.health import FORGET_SECONDS, Avoid, Health, Loss, Notices
 from extender.jobs.restarts import KEPT, RECORD, Restarts
 from tests.retained import sizes
 
@@ -14,9 +14,9 @@ NOW = 1_790_000_000.0
 
 
 def told(at: float, jobs: int = 3) -> Health:
-    health = Health(Avoid(), Notices())
+    health = Health(Avoid(), Notices(), Loss())
     for job in range(jobs):
-        health.note([Failure("n1", at)], f"job-{job}", NOW)
+        health.note(Failure("n1", at), f"job-{job}")
     health.judge(NOW)
     return health
 
@@ -32,7 +32,15 @@ def test_a_node_on_which_several_gangs_failed_is_avoided_by_all_for_a_while() ->
 
 def test_what_is_still_to_come_says_nothing() -> None:
     far = [Failure("n1", 250_000_000_000.0)]
-    assert told(far[0].at).avoided(far, NOW) == []
+    assert told(NOW, jobs=1).avoided(far, NOW) == []
+
+
+def test_one_job_is_one_gang_however_often_it_fails() -> None:
+    health = Health(Avoid(), Notices(), Loss())
+    for at in range(9):
+        health.note(Failure("n1", NOW + at), "job-1")
+    health.judge(NOW + 9)
+    assert health.avoided((), NOW + 9) == []
 
 
 def test_what_is_too_old_is_kept_no_longer() -> None:

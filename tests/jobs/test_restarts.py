@@ -14,6 +14,11 @@ from tests.jobs.builders import KINDS, NOW, merged, of_kind, pod, state, written
 CASES = yaml.safe_load((Path(__file__).parent.parent / "cases/jobs_restarts.yaml").read_text())
 
 
+def news(since=(), **given):
+    """``since``: seconds after NOW, by node."""
+    return NodeNews(since={node: NOW + at for node, at in dict(since).items()}, **given)
+
+
 def pods_of(kind, scene):
     facts = kind.facts
     return [
@@ -50,8 +55,8 @@ def test_story(case):
     name = case.get("kind", "pytorch")
     kind, roles = KINDS[name]
     manifest = merged(of_kind(kind, case.get("roles", roles)), case.get("job", {}))
-    nodes = NodeNews(**case.get("nodes", {}))
     for scene in case["scenes"]:
+        nodes = news(**(case | scene).get("nodes", {}))
         manifest = merged(manifest, scene.get("job", {}))
         now = NOW + scene.get("at", 0)
         steps, manifest = settle(kind, manifest, pods_of(kind, scene), now, nodes)
