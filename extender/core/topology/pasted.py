@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+from itertools import pairwise
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 #: As a program's string or a JSON document spells it.
@@ -32,11 +33,25 @@ def lines_of(text: str, known: re.Pattern[str]) -> list[str]:
     ``known`` matches the beginning of a line that the wanted dump has. Where there is none, line
     breaks that are spelt out (``\n``) count too, and what stands before such a line goes from all.
     """
-    lines = _lines(text)
+    lines = _unfolded(_lines(text), known)
     if not _has(lines, known) and "\\n" in text:
-        spelt = _SPELT_ESCAPE.sub("", text).replace("\\r", "").replace("\\n", "\n")
+        spelt = text.replace("\\r", "").replace("\\n", "\n")
         lines = _lines(spelt.replace("\\t", "\t").replace('"', "\n"))
     return lines if _has(lines, known) else _without_prefix(lines, known)
+
+
+def _unfolded(lines: list[str], known: re.Pattern[str]) -> list[str]:
+    """Lines that a page has put on one are several again: one for each row, one for the header."""
+    out: list[str] = []
+    for line in lines:
+        starts = [found.start() for found in known.finditer(line)]
+        if len(starts) > 1:
+            name = line[starts[0] :].split(maxsplit=1)[0]
+            cuts = [0, line.find(name), *starts, len(line)]
+            out += [line[begin:end] for begin, end in pairwise(cuts)]
+        else:
+            out.append(line)
+    return out
 
 
 def _has(lines: list[str], known: re.Pattern[str]) -> bool:
@@ -44,7 +59,7 @@ def _has(lines: list[str], known: re.Pattern[str]) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    text = _NOTHING.sub("", _ESCAPE.sub("", text))
+    text = _NOTHING.sub("", _SPELT_ESCAPE.sub("", _ESCAPE.sub("", text)))
     text = _BREAK.sub("\n", text)
     if "&nbsp;" in text or "&gt;" in text:
         text = html.unescape(_TAG.sub("", text))
@@ -54,6 +69,7 @@ def _lines(text: str) -> list[str]:
 def _plain(line: str) -> str:
     """Without quotation marks, emphasis and the bars of a table."""
     plain = _QUOTED.sub("", line.replace("\u00a0", " ").expandtabs(8))
+    plain = plain.rstrip("\"',").removesuffix("\\n")
     return plain.translate(_BARS).replace("**", "").replace("`", "")
 
 

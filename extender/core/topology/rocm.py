@@ -53,7 +53,7 @@ _NONE = 10**9
 _ADDRESS = r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 #: How a row of any of the tables begins: the way of a device to itself, or to the first one.
 _FIRST_ROW = re.compile(
-    rf"(?<!\s)\s*(?<![A-Za-z0-9:])(?:GPU[0-9]+\s+[0-9]|{_ADDRESS}\s+(?:[0-9]|[A-Z]))"
+    rf"(?<!\s)\s*(?<![A-Za-z0-9:])(?:GPU[0-9]+|{_ADDRESS})\s+(?!GPU|{_ADDRESS})[0-9A-Z]"
 )
 _ROW = re.compile(rf"\s*(?:GPU([0-9]{{1,4}})|({_ADDRESS}))\s+(?!GPU|{_ADDRESS})(\S.*)")
 _NUMA = re.compile(r"\s*GPU ?\[?([0-9]+)\]?\s*:\s*\(Topology\) Numa Node:\s*(\S+)")
