@@ -225,6 +225,75 @@ def test_every_wrong_value_of_an_object_is_a_problem(check: Check, body, fields)
     assert code == 1
 
 
+MASTER = "spec.pytorchReplicaSpecs.Master.template"
+ASKS = {"limits": {"nvidia.com/gpu": "0.5", "gpu": 1}, "requests": {"amd.com/gpu": 1}}
+OF_ASKS = ["limits[gpu]", "limits[nvidia.com/gpu]", "limits"]
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (
+            pod(container={"resources": ASKS}),
+            [f"spec.containers[0].resources.{each}" for each in OF_ASKS],
+        ),
+        (
+            of_master(template={"spec": pod(container={"resources": ASKS})["spec"]}),
+            [f"{MASTER}.spec.containers[0].resources.{each}" for each in OF_ASKS],
+        ),
+        # What the kind asks for, too, is told once.
+        (
+            of_master(template={"spec": pod(container={"image": "", "ports": [{}]})["spec"]}),
+            [
+                f"{MASTER}.spec.containers[0].image",
+                f"{MASTER}.spec.containers[0].ports[0].containerPort",
+            ],
+        ),
+        (
+            of_master(template={"metadata": {"labels": {"a": "b c"}}, **role()["template"]}),
+            [f"{MASTER}.metadata.labels"],
+        ),
+        (
+            pod(container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
+            ["spec.containers[0].volumeMounts[0].name"],
+        ),
+        (
+            pod(container={"resources": {"requests": {"cpu": "many"}}}),
+            ["spec.containers[0].resources.requests[cpu]"],
+        ),
+    ],
+)
+def test_what_the_api_server_refuses_of_pods_is_an_error_here_too(check: Check, body, fields):
+    code, problems = check(body)
+    assert [each.partition(": error: ")[0] for each in problems] == fields
+    assert code == 1
+
+
+def test_pods_of_a_stateful_set_have_its_claims_as_volumes(check: Check) -> None:
+    spec = pod(container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]})["spec"]
+    body: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "s"},
+        "spec": {
+            "selector": {},
+            "template": {"spec": spec},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
+        },
+    }
+    assert check(body) == (0, [])
+
+
+def test_no_advice_is_given_on_what_the_api_server_refuses(check: Check) -> None:
+    """It says itself that a request for devices has no limit."""
+    spec = pod(container={"resources": {"requests": {"nvidia.com/gpu": 1}}})["spec"]
+    (problem,) = check(of_master(template={"spec": spec}))[1]
+    assert problem == (
+        f"{MASTER}.spec.containers[0].resources.limits: error: is missing: nvidia.com/gpu: 1, as it"
+        " is requested"
+    )
+
+
 def test_of_very_many_the_first_are_told_and_the_rest_counted(check: Check) -> None:
     tasks = {f"task{number:02}": -1 for number in range(23)}
     _, problems = check(group(minMember=1, minTaskMember=tasks))

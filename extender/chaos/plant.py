@@ -334,6 +334,6 @@ def _own_pod(name: str) -> dict[str, Any]:
     """Muster's own pod, on a node that is no part of the story."""
     return {
         "metadata": {"name": name},
-        "spec": {"nodeName": "control", "containers": [{"name": "muster"}]},
+        "spec": {"nodeName": "control", "containers": [{"name": "muster", "image": "muster"}]},
         "status": {"phase": "Running"},
     }

@@ -21,7 +21,7 @@ COUNT_LIMIT = 2**31 - 1
 #: Longer text is not even read: int() itself refuses thousands of digits.
 _COUNT_DIGITS = 64
 
-_ALLOWED = "a number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent"
+ALLOWED = "a number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent"
 _FORM = re.compile(
     r"([+-]?)(\d{1,64}(?:\.\d{0,64})?|\.\d{1,64})"
     r"(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)",
@@ -42,7 +42,7 @@ def parse(text: Quantity) -> Fraction:
     """
     form = _FORM.fullmatch(str(text)) if not isinstance(text, bool) else None
     if form is None:
-        raise QuantityError("quantity", text, _ALLOWED)
+        raise QuantityError("quantity", text, ALLOWED)
     sign, number, exponent, suffix = form.groups()
     value = Fraction(number if number[-1] != "." else number[:-1])
     if exponent:

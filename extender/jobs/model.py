@@ -274,38 +274,38 @@ def _read_template(role: Manifest, path: str, facts: KindFacts, faults: Faults) 
             fields.mapping(meta, key, f"{path}.template.metadata")
     where = f"{path}.template.spec"
     containers = fields.items(spec, "containers", where)
-    names = [fields.text(container, "name", f"{where}.containers") for container in containers]
+    names = [
+        fields.text(container, "name", f"{where}.containers[{index}]")
+        for index, container in enumerate(containers)
+    ]
     if not facts.container and not names:
         raise InvalidObject(f"{where}.containers", names, "at least one container")
     default = facts.container or names[0]
-    for container in containers:
+    for index, container in enumerate(containers):
         with faults:
-            fields.items(container, "env", f"{where}.containers")
+            fields.items(container, "env", f"{where}.containers[{index}]")
         with faults:
-            _check_image(container, f"{where}.containers")
+            _check_image(container, f"{where}.containers[{index}]")
     if default not in names:
         raise InvalidObject(
             f"{where}.containers", names, f"one container has to be named {default}"
         )
-    path_of_main = f"{where}.containers[{default}]"
-    ports = fields.items(containers[names.index(default)], "ports", path_of_main)
+    main = names.index(default)
+    at_main = f"{where}.containers[{main}]"
     numbers: dict[str | None, int] = {}
-    for port in ports:
+    for index, port in enumerate(fields.items(containers[main], "ports", at_main)):
         with faults:
-            number = _read_port(port, path_of_main)
+            number = _read_port(port, f"{at_main}.ports[{index}]")
             numbers[port.get("name")] = number
     return numbers.get(facts.port_name, facts.port)
 
 
-def _check_image(container: Manifest, where: str) -> None:
-    if not fields.text(container, "image", where):
-        name = container.get("name")
-        at = f"{where}[{name}].image" if name else where
-        raise InvalidObject(at, container.get("image"), "the name of an image")
+def _check_image(container: Manifest, path: str) -> None:
+    if not fields.text(container, "image", path):
+        raise InvalidObject(f"{path}.image", container.get("image"), "the name of an image")
 
 
-def _read_port(port: Manifest, where: str) -> int:
-    path = f"{where}.ports"
+def _read_port(port: Manifest, path: str) -> int:
     fields.text(port, "name", path)
     number = fields.whole(port, "containerPort", path, least=1)
     if number is None:

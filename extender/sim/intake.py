@@ -80,7 +80,7 @@ def check(resource: Resource, obj: Manifest) -> None:
             f"metadata.annotations: Too long: may not be more than {_ANNOTATIONS_LIMIT} bytes"
         )
     if resource == api.PODS:
-        problems += podrules.pod_problems(obj["spec"])
+        problems += podrules.pod_problems(obj)
     if problems:
         raise statuses.invalid(resource, name, problems)
 

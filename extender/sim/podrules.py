@@ -11,6 +11,9 @@ from typing import Any
 import orjson
 
 from extender.core.objects import Manifest
+from extender.jobs import podspec
+from extender.jobs.wrong import DUPLICATE, FORBIDDEN, NOT_FOUND, REQUIRED, UNREADABLE, Wrong
+from extender.sim import statuses
 
 _UPDATABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -70,16 +73,25 @@ def default_priority(spec: Manifest, classes: list[Manifest]) -> str | None:
     return None
 
 
-def pod_problems(spec: Manifest) -> list[str]:
-    """Why a new pod is invalid; the few rules that Muster's tests run into."""
-    problems = []
-    containers = spec.get("containers") or []
-    if not containers:
-        problems.append("spec.containers: Required value")
-    for index, container in enumerate(containers):
-        if not container.get("name"):
-            problems.append(f"spec.containers[{index}].name: Required value")
-    return problems
+def pod_problems(pod: Manifest) -> list[str]:
+    """Why a new pod is invalid. Raises ApiError for one that cannot even be decoded."""
+    problems = [*podspec.wrong_metadata(pod["metadata"]), *podspec.wrong(pod["spec"])]
+    for each in problems:
+        if each.type == UNREADABLE:
+            raise statuses.bad_request(f"{each.field}: {_json(each.value)}: {each.allowed}")
+    return [_cause(each) for each in problems]
+
+
+def _cause(wrong: Wrong) -> str:
+    """In the form of upstream's field errors."""
+    field, type_, value, allowed = wrong
+    if type_ == REQUIRED:
+        return f"{field}: {type_}" + (f": {allowed}" if allowed else "")
+    if type_ == FORBIDDEN:
+        return f"{field}: {type_}: {allowed}"
+    if type_ in (DUPLICATE, NOT_FOUND):
+        return f"{field}: {type_}: {_json(value)}"
+    return f"{field}: {type_}: {_json(value)}: {allowed}"
 
 
 def update_problems(old: Manifest, new: Manifest) -> list[str]:

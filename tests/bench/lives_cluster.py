@@ -65,7 +65,10 @@ class Cluster(Listener):
         self._server = Server(Rest(self.store))
         self._create(api.NAMESPACES, "", {"metadata": {"name": OWN}})
         self._create(api.PRIORITY_CLASSES, "", {"metadata": {"name": "high"}, "value": 1000})
-        spec: Manifest = {"nodeName": "control", "containers": [{"name": "muster"}]}
+        spec: Manifest = {
+            "nodeName": "control",
+            "containers": [{"name": "muster", "image": "muster"}],
+        }
         self._create(api.PODS, OWN, {"metadata": {"name": POD}, "spec": spec})
         for at in range(NODES):
             self._create(api.NODES, "", workloads.node(f"n{at}", GPUS))

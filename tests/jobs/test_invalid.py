@@ -50,7 +50,7 @@ BAD = [
                 "Worker": {"template": {"spec": {"containers": [{"name": "pytorch"}]}}}
             }
         },
-        f"{WORKER}.template.spec.containers[pytorch].image",
+        f"{WORKER}.template.spec.containers[0].image",
         "the name of an image",
     ),
     ({"runPolicy": {"cleanPodPolicy": "Some"}}, "spec.runPolicy.cleanPodPolicy", "None, Running"),
@@ -134,9 +134,9 @@ MANY: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
             {"elasticPolicy": {"rdzvBackend": "mpi", "rdzvPort": 0, "rdzvConf": [{}, {"key": 1}]}},
         ],
         [
-            f"{IN_WORKER}[a].image",
-            f"{IN_WORKER}[b].image",
-            f"{IN_WORKER}[pytorch].ports.containerPort",
+            f"{IN_WORKER}[1].image",
+            f"{IN_WORKER}[2].image",
+            f"{IN_WORKER}[0].ports[0].containerPort",
             "spec.elasticPolicy.rdzvPort",
             "spec.elasticPolicy.rdzvBackend",
             "spec.elasticPolicy.rdzvConf",
@@ -176,7 +176,7 @@ def test_of_very_many_wrong_fields_the_first_are_said_and_the_rest_counted():
     nameless = _containers(OK, *({"name": f"c{number:02}"} for number in range(MOST_FAULTS + 3)))
     with pytest.raises(InvalidObject) as error:
         KIND.replicas(merged(job(), {"spec": nameless}))
-    first = [f"{IN_WORKER}[c{number:02}].image" for number in range(MOST_FAULTS)]
+    first = [f"{IN_WORKER}[{number}].image" for number in range(1, MOST_FAULTS + 1)]
     assert [each.field for each in error.value.each] == first
     assert error.value.more == 3
     assert str(error.value).endswith("; and 3 more")

@@ -56,7 +56,103 @@ def pin(node: str) -> dict[str, Any]:
 GATE = [{"name": "muster.dev/hold"}]
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
 
+
+def refuses(message: str, /, container: dict[str, Any] | None = None, **spec: Any) -> Step:
+    """A pod that is refused for what this changes."""
+    of_pod = spec.pop("resources_", None)
+    body = pod("r", **spec)
+    body["spec"]["containers"][0].update(container or {})
+    if of_pod:
+        body["spec"]["resources"] = of_pod
+    return Step("POST", PODS, body, 422, message, query={"dryRun": "All"})
+
+
+GPU = "nvidia.com/gpu"
 STORIES: dict[str, list[Step]] = {
+    "what containers may ask for": [
+        Step("POST", PODS, pod("r", resources={"limits": {"cpu": "0.5", "memory": "1.5Gi", GPU: "2e0", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "kubernetes.io/odd": "0.5"}}), 201, query={"dryRun": "All"}),
+        Step("POST", PODS, pod("r", resources={"limits": {GPU: 1}, "requests": {GPU: "1", "cpu": 1}}), 201, query={"dryRun": "All"}),
+        *(
+            Step("POST", PODS, pod("r", resources=resources), code, message, query={"dryRun": "All"})
+            for code, message, resources in [
+                (422, f"limits[{GPU}]: Invalid value", {"limits": {GPU: "500m"}}),
+                (422, f"limits[{GPU}]: Invalid value", {"limits": {GPU: 0.5}}),
+                (422, f"limits[{GPU}]: Invalid value", {"limits": {GPU: "1.0001"}}),
+                (422, f"limits[{GPU}]: Invalid value", {"limits": {GPU: "-1"}}),
+                (422, "requests[cpu]: Invalid value", {"requests": {"cpu": "-1"}}),
+                (422, "resources.limits: Required value", {"requests": {GPU: "1"}}),
+                (422, "resources.requests: Invalid value", {"requests": {GPU: "1"}, "limits": {GPU: "2"}}),
+                (422, "resources.requests: Invalid value", {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+                (422, "limits[gpu]: Invalid value", {"limits": {"gpu": "1"}}),
+                (422, "limits[requests.nvidia.com/gpu]: Invalid value", {"limits": {"requests.nvidia.com/gpu": "1"}}),
+                (422, "limits[nvidia.com/a/b]: Invalid value", {"limits": {"nvidia.com/a/b": "1"}}),
+                (422, "limits[pods]: Invalid value", {"limits": {"pods": "1"}}),
+                (422, "resources: Forbidden", {"limits": {"hugepages-2Mi": "2Mi"}}),
+                (422, "limits[hugepages-2Mi]: Invalid value", {"limits": {"hugepages-2Mi": "3Mi", "cpu": 1}}),
+                (422, "limits[hugepages-two]: Invalid value", {"limits": {"hugepages-two": "2Mi", "cpu": 1}}),
+                (422, "resources.requests: Invalid value", {"limits": {"hugepages-2Mi": "4Mi", "cpu": 1}, "requests": {"hugepages-2Mi": "2Mi"}}),
+                (400, "", {"limits": {"cpu": "many"}}),
+                (400, "", {"limits": {"memory": "1GB"}}),
+            ]
+        ),
+        refuses("spec.resources.limits[nvidia.com/gpu]: Unsupported value", resources_={"limits": {GPU: "1"}}),
+    ],
+    "what pods may hold": [
+        refuses("spec.containers[0].name: Invalid value", {"name": "Main"}),
+        refuses("spec.containers[0].name: Required value", {"name": None}),
+        refuses("spec.containers[0].image: Required value", {"image": ""}),
+        refuses("spec.containers[1].name: Duplicate value", containers=[{"name": "a", "image": "i"}] * 2),
+        refuses("spec.initContainers[0].name: Duplicate value", initContainers=[{"name": "main", "image": "i"}]),
+        refuses("spec.initContainers[0].readinessProbe: Forbidden", initContainers=[{"name": "i", "image": "i", "readinessProbe": {"exec": {"command": ["a"]}}}]),
+        refuses("spec.volumes[1].name: Duplicate value", volumes=[{"name": "v", "emptyDir": {}}] * 2),
+        refuses("spec.volumes[0].name: Invalid value", volumes=[{"name": "V_", "emptyDir": {}}]),
+        refuses("spec.containers[0].volumeMounts[0].name: Not found", {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
+        refuses(
+            "spec.containers[0].volumeMounts[1].mountPath: Invalid value",
+            {"volumeMounts": [{"name": "v", "mountPath": "/v"}] * 2},
+            volumes=[{"name": "v", "emptyDir": {}}],
+        ),
+        refuses("spec.containers[0].volumeMounts[0].mountPath: Required value", {"volumeMounts": [{"name": "v"}]}, volumes=[{"name": "v", "emptyDir": {}}]),
+        refuses("spec.containers[0].ports[0].containerPort: Required value", {"ports": [{"name": "p"}]}),
+        refuses("spec.containers[0].ports[0].containerPort: Invalid value", {"ports": [{"containerPort": 65536}]}),
+        refuses("spec.containers[0].ports[0].name: Invalid value", {"ports": [{"name": "a-name-of-16-char", "containerPort": 1}]}),
+        refuses("spec.containers[0].ports[0].name: Invalid value", {"ports": [{"name": "80", "containerPort": 1}]}),
+        refuses("spec.containers[0].ports[0].name: Invalid value", {"ports": [{"name": "a--b", "containerPort": 1}]}),
+        refuses("spec.containers[0].ports[1].name: Duplicate value", {"ports": [{"name": "p", "containerPort": 1}, {"name": "p", "containerPort": 2}]}),
+        refuses("spec.containers[0].ports[1].hostPort: Duplicate value", {"ports": [{"containerPort": 1, "hostPort": 9}, {"containerPort": 2, "hostPort": 9}]}),
+        refuses("spec.containers[0].ports[0].hostPort: Invalid value", {"ports": [{"containerPort": 1, "hostPort": 9}]}, hostNetwork=True),
+        refuses("spec.containers[0].env[0].name: Required value", {"env": [{"value": "x"}]}),
+        refuses("spec.containers[0].env[0].name: Invalid value", {"env": [{"name": "A=B"}]}),
+        refuses("spec.containers[0].env[0].valueFrom: Invalid value", {"env": [{"name": "A", "valueFrom": {}}]}),
+        refuses("spec.containers[0].env[0].valueFrom: Invalid value", {"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}),
+        refuses("spec.nodeSelector: Invalid value", nodeSelector={"a": "b c"}),
+        refuses("spec.nodeSelector: Invalid value", nodeSelector={"-a": "b"}),
+        refuses("metadata.labels: Invalid value", metadata={"labels": {"a": "x" * 64}}),
+        refuses("metadata.annotations: Invalid value", metadata={"annotations": {"a b": "x"}}),
+        refuses("spec.tolerations[0].operator: Invalid value", tolerations=[{"effect": "NoSchedule"}]),
+        refuses("spec.tolerations[0].operator: Invalid value", tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+        refuses("spec.tolerations[0].effect: Invalid value", tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 1}]),
+        Step(
+            "POST",
+            PODS,
+            {
+                **pod("r", volumes=[{"name": "v", "emptyDir": {}}], tolerations=[{"operator": "Exists"}], nodeSelector={"a.b/c": ""}),
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "i",
+                            "env": [{"name": "a.b-c d", "value": ""}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+                            "ports": [{"containerPort": 1, "hostPort": 9}, {"containerPort": 2, "hostPort": 9, "protocol": "UDP"}],
+                        }
+                    ],
+                    "initContainers": [{"name": "i", "image": "i", "restartPolicy": "Always", "startupProbe": {"exec": {"command": ["a"]}}}],
+                },
+            },
+            201,
+            query={"dryRun": "All"},
+        ),
+    ],
     "create get delete": [
         Step("POST", PODS, pod("a"), 201, keep="a", has={"status.phase": "Pending"}),
         Step("POST", PODS, pod("a"), 409, 'pods "a" already exists'),

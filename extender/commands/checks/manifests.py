@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from extender.commands.checks import network, schema, volcano
+from extender.commands.checks import network, pods, schema, volcano
+from extender.commands.checks.decoding import decoded
+from extender.commands.checks.pods import TEMPLATES
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.together import Together
 from extender.core import groups
@@ -16,17 +15,6 @@ from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.errors import InvalidObject, brief
 from extender.core.events import GroupSeen
-from extender.core.identity import (
-    ACK_MIN,
-    ACK_NAME,
-    KOORDINATOR_MIN,
-    KOORDINATOR_NAME,
-    SIGS_LABEL,
-    VOLCANO_ANNOTATIONS,
-    membership,
-)
-from extender.core.reasons import Refusal
-from extender.core.shape import shape_of
 from extender.core.state import Rules, State
 from extender.jobs import KINDS
 from extender.jobs.advice import training
@@ -34,21 +22,12 @@ from extender.jobs.fields import dig
 from extender.jobs.lifecycle import TrainingKind
 from extender.settings import Muster, Settings
 
-T = TypeVar("T")
-
 _GROUPS: dict[Resource, type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup]] = {
     VOLCANO_GROUPS: o.VolcanoGroup,
     SIGS_GROUPS: o.SigsGroup,
     NATIVE_GROUPS: o.NativeGroup,
 }
-#: Kinds whose spec.template is a pod, with the apiVersion they have.
-_TEMPLATES = {
-    "Deployment": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "ReplicaSet": "apps/v1",
-    "DaemonSet": "apps/v1",
-    "Job": "batch/v1",
-}
+_TRAINING = tuple(kind for kind in KINDS if isinstance(kind, TrainingKind))
 #: Kubernetes' own groups: what Muster does not read there is no gang's either. A group that ends in
 #: .k8s.io is one too, unless it is a project's (.x-k8s.io, .sigs.k8s.io).
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "extensions"})
@@ -56,8 +35,6 @@ _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "extensio
 _WITHOUT_PODS = frozenset({"monitoring.coreos.com"})
 #: The one other controller that a job may name (runPolicy.managedBy), as the definitions say.
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-_LABELS = (SIGS_LABEL, ACK_NAME, ACK_MIN)
-_ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 
 
 def check(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
@@ -72,9 +49,13 @@ def check(document: Document, muster: Muster, together: Together) -> Iterator[Pr
     yield from (document.problem(each.field, each.message) for each in strange)
     # One mistake is told once: where a field has a wrong name, the right one is missing too.
     told = {field for each in strange for field in (each.field, each.meant)}
-    for problem in _read(document, muster, together):
+    run = next((kind for kind in _TRAINING if _is(document, kind.resource)), None)
+    refused = [each for each in pods.refused(document, run) if each.field not in told]
+    for problem in _read(document, run, muster, together, advise=not refused):
         if problem.field not in told:
             yield problem
+        told.add(problem.field)
+    yield from (each for each in refused if each.field not in told)
     if not strange:
         yield from _network(document, together)
 
@@ -83,7 +64,7 @@ def nameless(document: Document) -> Problem:
     """What lacks its apiVersion or kind, or both and so is no manifest at all."""
     api_version, kind = document.kind
     if kind:
-        known = {**_TEMPLATES, "Pod": PODS.api_version}
+        known = {**TEMPLATES, "Pod": PODS.api_version}
         for each in (*_GROUPS, *network.TYPES, *(of.resource for of in KINDS)):
             known.setdefault(each.kind, each.api_version)
         near = schema.nearest(kind, list(known))
@@ -98,28 +79,34 @@ def nameless(document: Document) -> Problem:
     )
 
 
-def _read(document: Document, muster: Muster, together: Together) -> Iterator[Problem]:
-    """As the service reads it."""
+def _read(
+    document: Document,
+    run: TrainingKind | None,
+    muster: Muster,
+    together: Together,
+    *,
+    advise: bool,
+) -> Iterator[Problem]:
+    """As the service reads it. ``run``: whose job it is; ``advise``: pods can come of it."""
     for resource, type_ in _GROUPS.items():
         if _is(document, resource):
             yield from _group(document, resource, type_, together)
-    for kind in KINDS:
-        if isinstance(kind, TrainingKind) and _is(document, kind.resource):
-            yield from _job(document, kind, muster, together)
+    if run is not None:
+        yield from _job(document, run, muster, together, advise=advise)
     if _is(document, PODS):
-        yield from _pod(document, document.body, "", muster, together)
-    elif _TEMPLATES.get(document.kind[1]) == document.kind[0]:
+        yield from pods.check(document, document.body, "", muster, together)
+    elif TEMPLATES.get(document.kind[1]) == document.kind[0]:
         template = dig(document.body, "spec", "template")
         if isinstance(template, dict):
             named = {**template, "metadata": {**_space(document), **(_meta(template))}}
-            yield from _pod(document, named, "spec.template", muster, together)
+            yield from pods.check(document, named, "spec.template", muster, together)
 
 
 def _network(document: Document, together: Together) -> Iterator[Problem]:
     """An object that tells levels of the network is judged beside the others."""
     for resource, type_ in network.TYPES.items():
         if network.tells(document, resource):
-            read = _decoded(document, document.body, type_, "")
+            read = decoded(document, document.body, type_, "")
             if isinstance(read, Problem):
                 yield read
             else:
@@ -130,7 +117,7 @@ def _wrong_kind(document: Document) -> Problem | None:
     """A kind that Muster does not run, or one that does not exist."""
     api_version, kind = document.kind
     group, _, version = api_version.rpartition("/")
-    kinds = [each.resource for each in KINDS if isinstance(each, TrainingKind)]
+    kinds = [each.resource for each in _TRAINING]
     read = [*_GROUPS, *kinds]
     versions = [each for each in read if (group, kind) == (each.group, each.kind)]
     if versions and all(version != each.version for each in versions):
@@ -162,7 +149,7 @@ def _strange(document: Document) -> Iterator[schema.Strange]:
     """By the object's definition."""
     api_version, kind = document.kind
     group, _, version = api_version.rpartition("/")
-    native = _is(document, PODS) or _TEMPLATES.get(kind) == api_version
+    native = _is(document, PODS) or TEMPLATES.get(kind) == api_version
     if native or _is(document, NATIVE_GROUPS):
         yield from schema.strange(
             schema.model(f"V{version.removeprefix('v')}{kind}"), document.body
@@ -174,8 +161,8 @@ def _strange(document: Document) -> Iterator[schema.Strange]:
     found = schema.definition(group, version, kind)
     if found is not None:
         yield from schema.strange(found, document.body)
-    for run in KINDS:
-        if isinstance(run, TrainingKind) and _is(document, run.resource):
+    for run in _TRAINING:
+        if _is(document, run.resource):
             yield from _strange_templates(document, run)
 
 
@@ -208,7 +195,7 @@ def _group(
     type_: type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup],
     together: Together,
 ) -> Iterator[Problem]:
-    group = _decoded(document, document.body, type_, "")
+    group = decoded(document, document.body, type_, "")
     if isinstance(group, Problem):
         yield group
         return
@@ -223,7 +210,12 @@ def _group(
 
 
 def _job(
-    document: Document, kind: TrainingKind, muster: Muster, together: Together
+    document: Document,
+    kind: TrainingKind,
+    muster: Muster,
+    together: Together,
+    *,
+    advise: bool,
 ) -> Iterator[Problem]:
     meta = document.body.get("metadata")
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
@@ -240,7 +232,8 @@ def _job(
     except InvalidObject as error:
         yield from document.invalid(error)
         return
-    together.subject(document, training.subject(kind, whole))
+    if advise:
+        together.subject(document, training.subject(kind, whole))
     for replica in replicas:
         # One replica speaks for its role.
         if replica.index == 0:
@@ -250,7 +243,9 @@ def _job(
             given = {name.lower(): name for name in dig(whole, "spec", kind.facts.specs_key)}
             where = f"spec.{kind.facts.specs_key}.{given[replica.role]}"
             yield from _spelling(document, given[replica.role], kind.facts.roles, where)
-            yield from _pod(document, body, f"{where}.template", muster, together, member=True)
+            yield from pods.check(
+                document, body, f"{where}.template", muster, together, member=True
+            )
 
 
 def _spelling(
@@ -261,97 +256,3 @@ def _spelling(
         yield document.problem(
             where, f"is read as {right}; write it so: kubectl scale knows no other", "warning"
         )
-
-
-def _pod(
-    document: Document,
-    body: o.Manifest,
-    under: str,
-    muster: Muster,
-    together: Together,
-    *,
-    member: bool = False,
-) -> Iterator[Problem]:
-    pod = _decoded(document, body, o.Pod, under)
-    if isinstance(pod, Problem):
-        yield pod
-        return
-    try:
-        shape_of(pod)
-    except InvalidObject as error:
-        yield from document.invalid(error, under)
-    at = f"{under}.metadata" if under else "metadata"
-    yield from _marks(document, pod, at)
-    claim = membership(pod)
-    if isinstance(claim, Refusal):
-        yield from document.refused(claim, at)
-        return
-    if claim is not None and claim.min_available is not None:
-        record = groups.wanted_record(claim.key, claim)
-        if isinstance(record, Refusal):
-            yield from document.refused(record, at)
-    if claim is not None and not member:
-        together.pod(document, claim.key, at, claim.min_available)
-    scheduler = pod.spec.scheduler_name
-    if scheduler not in muster.scheduler_names and (member or claim is not None):
-        names = ", ".join(muster.scheduler_names)
-        field = f"{under}.spec.schedulerName" if under else "spec.schedulerName"
-        yield document.problem(
-            field,
-            f"{scheduler!r} is not one of muster.yaml's schedulerNames ({names}):"
-            " the gang would not be placed by Muster",
-            "warning",
-        )
-
-
-def _marks(document: Document, pod: o.Pod, at: str) -> Iterator[Problem]:
-    """Labels and annotations that are nearly a convention's name of a group."""
-    meta = pod.metadata
-    for given, what, marks in (
-        (meta.labels, "labels", _LABELS),
-        (meta.annotations, "annotations", _ANNOTATIONS),
-    ):
-        for key in given:
-            others = _ANNOTATIONS if marks is _LABELS else _LABELS
-            near = schema.nearest(key, [each for each in marks if each not in given], cutoff=0.9)
-            if key in others:
-                right = "annotation" if marks is _LABELS else "label"
-                message = f"names no group here: it is read as {right} only"
-                yield document.problem(f"{at}.{what}[{key}]", message, "warning")
-            elif key not in marks and near:
-                message = f"names no group; did you mean {near}?"
-                yield document.problem(f"{at}.{what}[{key}]", message, "warning")
-
-
-def _decoded(document: Document, body: Any, type_: type[T], under: str) -> T | Problem:
-    """The object, read as from the API."""
-    try:
-        return msgspec.convert(_without_nulls(body), type_)
-    except msgspec.ValidationError as error:
-        # "Expected `int`, got `str` - at `$.spec.minMember`"
-        message, _, path = str(error).partition(" - at `$.")
-        field = ".".join(part for part in (under, path.rstrip("`")) if part)
-        message = message.replace("`", "")
-        for word, meaning in _MEANINGS.items():
-            message = re.sub(rf"\b{word}\b", meaning, message)
-        return document.problem(field, message.replace(" | null", ""))
-
-
-#: msgspec's words, in those of people.
-_MEANINGS = {
-    "int": "a whole number",
-    "str": "text",
-    "bool": "true or false",
-    "object": "a map of fields",
-    "array": "a list",
-    "float": "a number",
-}
-
-
-def _without_nulls(value: Any) -> Any:
-    """The API server drops them; and a key that is no text (``1: x``) is what JSON makes of it."""
-    if isinstance(value, dict):
-        return {str(k): _without_nulls(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_without_nulls(v) for v in value if v is not None]
-    return value
