@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, no, say
 
 if TYPE_CHECKING:
     from extender.agent.assemble import Node
@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     except OSError as error:
         # A port is taken.
-        say("agent", error.strerror or error)
-        return NO
+        return no(args, "agent", error.strerror or error)
     if args.json:
         answer({"stopped": True})
     return OK

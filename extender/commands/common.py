@@ -26,6 +26,14 @@ def say(command: str, message: object) -> None:
     print(f"muster {command}: {message}", file=sys.stderr)
 
 
+def no(args: argparse.Namespace, command: str, message: object) -> int:
+    """The answer is no, as the sentence says; with ``--json`` a script gets it in a document, too."""
+    say(command, message)
+    if args.json:
+        answer({"error": str(message)})
+    return NO
+
+
 def answer(document: Any) -> None:
     """The one JSON document on stdout."""
     print(json.dumps(document, indent=2, ensure_ascii=False))

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, no, say
 
 HELP = "watch a job wait whole and land whole, on a cluster made for it"
 
@@ -41,11 +41,9 @@ def run(args: argparse.Namespace) -> int:
         say("demo", error)
         return MISUSE
     except (BuildError, StartError, OSError) as error:
-        say("demo", error)
-        return NO
+        return no(args, "demo", error)
     except asyncio.CancelledError:
-        say("demo", "stopped by a fault of the service; see the log")
-        return NO
+        return no(args, "demo", "stopped by a fault of the service; see the log")
     if args.json:
         answer(result)
     return OK if result["ok"] else NO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+from extender.commands.common import MISUSE, OK, answer, json_flag, no, say
 
 HELP = "run the scheduler extender and the controller"
 
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
         return MISUSE
     except OSError as error:
         # The port is taken, a certificate cannot be read.
-        say("serve", error.strerror if error.filename is None and error.strerror else error)
-        return NO
+        return no(
+            args, "serve", error.strerror if error.filename is None and error.strerror else error
+        )
     except asyncio.CancelledError:
         # A task of the service failed and took it down; the log says which and why.
-        say("serve", "stopped by a fault; see the log")
-        return NO
+        return no(args, "serve", "stopped by a fault; see the log")
     if args.json:
         answer({"stopped": True})
     return OK
