@@ -306,6 +306,22 @@ def test_node_resource_topology() -> None:
     assert found.with_cpus().tolist() == [True, True, False]
 
 
+def test_amounts_that_an_updater_leaves_out() -> None:
+    """Early v1alpha1 has no `available`; zones by other names keep their number."""
+    found = zones_of(
+        """
+zones:
+- {name: numa-node-1, type: Node, resources: [{name: cpu, capacity: 4, allocatable: 3}]}
+- {name: numa-node-0, type: Node, resources: [{name: cpu, capacity: 24, available: "20"}]}
+- {name: numa-7, type: Node, resources: [{name: cpu, available: 2}]}
+"""
+    )
+    assert found.ids == (0, 1, 7)
+    assert found.capacity[:, 0].tolist() == [24000, 4000, 2000]
+    assert found.allocatable[:, 0].tolist() == [24000, 3000, 2000]
+    assert found.available[:, 0].tolist() == [20000, 3000, 2000]
+
+
 @pytest.mark.parametrize(
     ("old", "policy", "scope"),
     [
@@ -386,6 +402,11 @@ def test_dgx1_of_the_catalogue_is_the_one_of_the_dumps() -> None:
         ("NVIDIA-A10G", "1", "one A10G"),
         ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "8", None),
         ("NVIDIA-H100-80GB-HBM3", "3", None),
+        ("NVIDIA-GH200-480GB", "4", "quad GH200"),
+        ("NVIDIA-B100", "8", "HGX B200"),
+        # Links that no label tells: unknown, not a PCIe server without any.
+        ("NVIDIA-H800-NVL", "8", None),
+        ("AMD_Instinct_MI250X", "8", None),
         ("NVIDIA-X999", "8", None),
         ("NVIDIA-X999", "eight", None),
         ("", "8", None),
@@ -416,7 +437,13 @@ def test_labels(product, count, name) -> None:
         ("NVIDIA GB200", "GB200", 40.1, 5, True),
         ("NVIDIA L40S", "L40S", 0.0, 4, True),
         ("GRID A100-40C", "GRID A100 40C", 0.0, 4, False),
+        ("NVIDIA H100L-94C", "H100L 94C", 0.0, 4, False),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 SFF ADA GENERATION", 0.0, 4, True),
+        ("NVIDIA RTX 2000E Ada Generation", "RTX 2000E ADA GENERATION", 0.0, 4, True),
+        ("NVIDIA-T4G", "T4G", 0.0, 3, True),
+        ("NVIDIA-B300-SXM6-AC", "B300 SXM6 AC", 40.1, 6, True),
         ("AMD Instinct MI300X OAM", "INSTINCT MI300X OAM", 48.0, 5, True),
+        ("AMD_Instinct_MI355X", "INSTINCT MI355X", 57.6, 5, True),
     ],
 )
 def test_products(name, plain, link, pcie, p2p) -> None:

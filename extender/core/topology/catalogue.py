@@ -101,6 +101,7 @@ _DGX1_P100 = dict.fromkeys(_DGX1_V100, 1)
 _HALF = "half of a DGX-1's mesh"
 _NEIGHBOURS = "neighbours are bridged"
 _FOUR_WAY = "a four-way board, not four of an eight-way one"
+_JOINED = "every two GPUs are joined by NVLink"
 _NO_BRIDGE = "no NVLink bridges, half of the GPUs on each of two sockets"
 _LAYOUT = "half of the GPUs on each of two sockets"
 
@@ -124,12 +125,14 @@ _H200 = r"H200(?! NVL)"
 _SHAPES = (
     _Entry("GB300 NVL72 tray", "NVIDIA-GB300", r"GB300", (2, 4), _switched(18)),
     _Entry("GB200 NVL72 tray", "NVIDIA-GB200", r"GB200", (2, 4), _switched(18)),
+    _Entry("GH200 NVL2", "NVIDIA-GH200-144G-HBM3e", r"GH200", (2,), _switched(18), _JOINED),
+    _Entry("quad GH200", "NVIDIA-GH200-120GB", r"GH200", (4,), _switched(6), _JOINED),
     _Entry("HGX B300", "NVIDIA-B300-SXM6-AC", r"B300", (8,), _switched(18)),
-    _Entry("HGX B200", "NVIDIA-B200", r"B200", (4, 8), _switched(18)),
+    _Entry("HGX B200", "NVIDIA-B200", r"B[12]00", (4, 8), _switched(18)),
     _Entry("HGX H200", "NVIDIA-H200", _H200, (8,), _switched(18)),
     _Entry("HGX H200 four-way", "NVIDIA-H200", _H200, (4,), _switched(6), _FOUR_WAY),
     _Entry("HGX H20", "NVIDIA-H20", r"H20Z?\b", (8,), _switched(18)),
-    _Entry("HGX H800", "NVIDIA-H800", r"H800(?! PCIE)", (8,), _switched(8)),
+    _Entry("HGX H800", "NVIDIA-H800", r"H800(?! NVL| PCIE)", (8,), _switched(8)),
     _Entry("HGX H100", "NVIDIA-H100-80GB-HBM3", _H100, (8,), _switched(18)),
     _Entry("HGX H100 four-way", "NVIDIA-H100-80GB-HBM3", _H100, (4,), _switched(6), _FOUR_WAY),
     _Entry("H100 NVL", "NVIDIA-H100-NVL", r"H100 NVL", (2, 4, 8), _bridged(12), _NEIGHBOURS),
@@ -147,7 +150,8 @@ _SHAPES = (
     ),
     _Entry("MI300X platform", "AMD Instinct MI300X OAM", r"(INSTINCT )?MI3[0-9]{2}X", (8,), _xgmi),
 )
-_SXM = re.compile(r"SXM|HBM3|GB[23]00|B[23]00|NVL|H20\b")
+#: Where links are made that no label tells: what the catalogue lacks of these is unknown.
+_JOINED_BY_BOARD = re.compile(r"SXM|HBM3|G[BH][23]00|B[123]00|NVL|H20\b|MI[123]")
 #: PCIe servers of these sizes are common; what hangs on which socket is assumed.
 _PCIE_COUNTS = (2, 4, 8, 10)
 
@@ -167,7 +171,7 @@ def shape(product: str, count: int) -> Shape | None:
         if count in entry.counts and re.match(entry.form, plain):
             return Shape(entry.name, _with_zones(entry.links(count), product), entry.assumed)
     known = named(product)
-    if known is None or _SXM.search(plain) or count not in _PCIE_COUNTS:
+    if known is None or _JOINED_BY_BOARD.search(plain) or count not in _PCIE_COUNTS:
         return None
     assumed = _NO_BRIDGE if known.most_links else _LAYOUT
     return Shape(f"PCIe server, {count} GPUs", _with_zones(_sockets(count), product), assumed)

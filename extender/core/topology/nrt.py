@@ -27,7 +27,8 @@ NOT_TOLD = -1
 #: Of the kubelet's Topology Manager.
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 SCOPES = ("container", "pod")
-_ZONE_NAME = re.compile(r"node-([0-9]{1,4})")
+#: Of NFD; others write ``numa-node-0`` or ``numa-0``.
+_ZONE_NAME = re.compile(r"(?:numa-)?(?:node-)?([0-9]{1,4})")
 _OLD_POLICY = re.compile(r"(None|BestEffort|Restricted|SingleNUMANode)(Container|Pod)?(?:Level)?")
 _OLD = dict(zip(("None", "BestEffort", "Restricted", "SingleNUMANode"), POLICIES, strict=True))
 
@@ -47,12 +48,12 @@ class Cost(ApiStruct):
 
 
 class ZoneResource(ApiStruct):
-    """ResourceInfo."""
+    """ResourceInfo. Early objects of v1alpha1 have no ``available``, some lack another amount."""
 
     name: str
-    capacity: Quantity = 0
-    allocatable: Quantity = 0
-    available: Quantity = 0
+    capacity: Quantity | None = None
+    allocatable: Quantity | None = None
+    available: Quantity | None = None
 
 
 class Zone(ApiStruct):
@@ -159,13 +160,20 @@ def zones_of(object_: NodeResourceTopology) -> NodeZones:
 
 
 def _amounts(field: str, each: ZoneResource) -> list[int]:
+    """Capacity, allocatable, available; what is not told is all of the one before, or after it."""
     read = quantity.milli if each.name == "cpu" else quantity.whole
-    out = []
+    told: list[int | None] = []
     for name in ("capacity", "allocatable", "available"):
+        amount = getattr(each, name)
         try:
-            out.append(read(getattr(each, name)))
+            told.append(None if amount is None else read(amount))
         except QuantityError as error:
             raise InvalidObject(f"{field}.{name}", error.value, error.allowed) from error
+    known = next((amount for amount in told if amount is not None), 0)
+    out: list[int] = []
+    for amount in told:
+        known = known if amount is None else amount
+        out.append(known)
     return out
 
 

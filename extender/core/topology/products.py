@@ -42,6 +42,8 @@ _GEFORCE_BRIDGED = Product(12.0, 4, 4, p2p=False)
 
 #: The first that matches the beginning of the name counts.
 _PRODUCTS: tuple[tuple[str, Product], ...] = (
+    # A virtual GPU, which ends in its profile (GRID A100-40C, H100L-94C, A40-48Q).
+    (r"GRID |\w+ [0-9]+[ABCQ]\b", Product(0.0, 0, 4, p2p=False)),
     # Its ConnectX-8 carry 800 Gb/s for each GPU, over PCIe Gen6 (NVIDIA's guide to DGX B300).
     (r"G?B300", Product(40.1, 18, 6, nvls=0.74)),
     (r"GB200|B[12]00", _BLACKWELL),
@@ -49,11 +51,10 @@ _PRODUCTS: tuple[tuple[str, Product], ...] = (
     (r"H100|H200|H800|H20\b|H20Z|GH200", _HOPPER),
     (r"A800", Product(20.0, 8, 4)),
     (r"A100|PG509", _AMPERE),
-    (r"GRID A100", Product(0.0, 0, 4, p2p=False)),
     (r"A30\b", Product(20.0, 4, 4)),
-    (r"A40\b|RTX A[456]", _BRIDGED),
+    (r"A40\b|(RTX )?A[456][05]00\b", _BRIDGED),
     (
-        r"A10\b|A10G|A16\b|A2\b|L4\b|L20\b|L2\b|L40S?\b|RTX \d+ ADA|RTX [456]000 ADA",
+        r"A10[GM]?\b|A16\b|A2\b|L4\b|L20\b|L2\b|L40[GS]?\b|RTX \d+\w* (SFF )?ADA",
         Product(pcie=4),
     ),
     (r"V100|PG503", _V100),
@@ -64,7 +65,7 @@ _PRODUCTS: tuple[tuple[str, Product], ...] = (
     (r"(GEFORCE )?RTX [34]0", Product(pcie=4, p2p=False)),
     (r"QUADRO RTX|TITAN RTX", Product(20.0, 2, 3)),
     (r"(GEFORCE )?RTX 20", Product(20.0, 2, 3, p2p=False)),
-    (r"T4\b|K80|P4\b|P40\b|M40|GEFORCE|TITAN|QUADRO", Product(pcie=3)),
+    (r"T4G?\b|K80|P4\b|P40\b|M10\b|M40|M60|GEFORCE|TITAN|QUADRO", Product(pcie=3)),
     # GFX94x 48, MI200 36, MI100 24: RCCL's XGMI widths. It has 48 for GFX95x too, whose links run
     # a fifth faster (AMD: 153.6 GB/s for 128, both ways); two MI355X got 61 (docs/topology.md).
     (r"(INSTINCT )?MI35", Product(57.6, 7, 5)),
