@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from extender.commands import service
 from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("place", "choose devices, and say what the choice gives and breaks"),
     ):
         command = kinds.add_parser(name, help=about, description=about)
-        command.add_argument("file", metavar="FILE", help=_FILE)
+        command.add_argument("file", metavar="FILE|NODE", help=_FILE)
+        command.add_argument("--url", help="a NODE, as the running service there knows it")
+        service.arguments(command)
         command.add_argument("--product", default="", metavar="NAME", help=_PRODUCT)
         if name == "place":
             command.add_argument("--gpus", type=int, required=True, metavar="K", help="how many")
@@ -41,22 +44,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from extender.core.errors import MusterError
-    from extender.core.topology import read
+    from extender.core.errors import MusterError, NoAnswer
     from extender.core.topology.products import named
-    from extender.core.topology.published import read_object
 
     try:
-        text = _text(args.file)
-    except OSError as error:
-        say("topo", f"{args.file}: {error.strerror}")
-        return MISUSE
-    busy = dict[int, str]()
-    try:
-        if _is_object(text):
-            reading, busy = read_object(_object(args.file, text))
-        else:
-            reading = read(text, args.product)
+        reading, busy = _of_service(args) if args.url is not None else _of_file(args)
         if args.product and named(args.product) is None:
             say(
                 "topo",
@@ -72,9 +64,44 @@ def run(args: argparse.Namespace) -> int:
         return (
             _show(args, reading, model, busy) if args.what == "show" else _place(args, model, busy)
         )
+    except NoAnswer as error:
+        say("topo", error)
+        return NO
     except MusterError as error:
         say("topo", f"{args.file}: {error}")
         return MISUSE
+
+
+def _of_file(args: argparse.Namespace) -> tuple[Reading, dict[int, str]]:
+    from extender.core.errors import ConfigError
+    from extender.core.topology import read
+    from extender.core.topology.published import read_object
+
+    try:
+        text = _text(args.file)
+    except OSError as error:
+        raise ConfigError(str(error.strerror)) from error
+    if _is_object(text):
+        return read_object(_object(args.file, text))
+    return read(text, args.product), {}
+
+
+def _of_service(args: argparse.Namespace) -> tuple[Reading, dict[int, str]]:
+    """Of a node that a running service knows. Raises NoAnswer, ConfigError, InvalidObject."""
+    from extender.core.errors import NoAnswer
+    from extender.core.topology.published import read_shown
+
+    service.reach(args)
+    found = service.page(args, "/debug/nodes")
+    nodes = found if isinstance(found, list) else []
+    node = next((n for n in nodes if isinstance(n, dict) and n.get("name") == args.file), None)
+    if node is None:
+        raise NoAnswer(f"no node {args.file} is known at {args.url}")
+    if "topology" not in node:
+        raise NoAnswer(
+            f"node {args.file}: what joins its GPUs is not known; `muster agent` tells it"
+        )
+    return read_shown(node)
 
 
 def _text(file: str) -> str:

@@ -8,6 +8,7 @@
     │   ├── InvalidFields  several of its fields are
     │   └── QuantityError  a Kubernetes quantity cannot be read or does not fit 63 bits
     ├── LogError           a recorded log or a snapshot cannot be read
+    ├── NoAnswer           the running service gives a command no answer, or refuses it
     ├── WireError          a scheduler sent a body that is not what the verb takes
     ├── ApiError           the API server answered with an error (status code and reason)
     │   ├── Gone           410: the watch's resourceVersion is too old, list again
@@ -136,6 +137,10 @@ class QuantityError(InvalidObject):
 
 class LogError(MusterError):
     """A recorded log or a snapshot cannot be read; the text names the file, the line and why."""
+
+
+class NoAnswer(MusterError):
+    """The running service gave no answer, or refused it; the text names it and says what may help."""
 
 
 class WireError(MusterError):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from msgspec import to_builtins
+from msgspec import json, to_builtins
 
 from extender.core.gang import Gang, Member, Stage
 from extender.core.objects import Manifest
+from extender.core.places import Place
 from extender.core.reasons import Refusal
 from extender.core.resources import render
 from extender.core.state import State
+from extender.core.taken import links_of
 from extender.core.times import rfc3339
+from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL
 from extender.core.topology.equipment import GPU, Equipment
 from extender.core.topology.parts import Rooms
 from extender.core.zoned import free_by_zone
@@ -158,12 +162,23 @@ def nodes(s: State) -> list[Manifest]:
                 "free": free_by_zone(place),
                 "assumedPods": cluster.zones.assumed(name),
             }
+        if (told := _topology(cluster.nodes.labels[row], place)) is not None:
+            found[-1]["topology"] = told
         equipment = cluster.nodes.equipment[row]
         if equipment.told:
             found[-1]["devices"] = _devices(s, name, equipment)
         if place is not None and place.parts is not None:
             found[-1]["parts"] = _parts(place.parts)
     return found
+
+
+def _topology(labels: Mapping[str, str], place: Place | None) -> Manifest | None:
+    """What joins its GPUs, as Muster's annotation has it, and who says so; None: that is not known."""
+    links = links_of(place, labels.get(PRODUCT_LABEL, ""), labels.get(COUNT_LABEL, ""))
+    if not links:
+        return None
+    source = "agent" if place is not None and place.links else "labels"
+    return {"source": source, "annotation": json.decode(links)}
 
 
 def _parts(left: Rooms) -> list[Manifest]:

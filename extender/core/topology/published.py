@@ -6,6 +6,8 @@ NodeResourceTopology knows in which zones the devices are, and no links.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 import numpy as np
 from msgspec import Struct
@@ -19,6 +21,29 @@ from extender.core.topology.model import NO_ZONE, SELF, UNKNOWN, Topology, topol
 
 #: Resources whose devices are GPUs.
 _GPUS = (equipment.GPU, "amd.com/gpu")
+
+
+#: Of links that nobody has measured.
+_SOLD = "no links are published: these are"
+
+
+class _Told(Struct, frozen=True):
+    source: str
+    annotation: Manifest
+
+
+class _Device(Struct, frozen=True):
+    health: str
+    pods: tuple[str, ...] = ()
+
+
+class _Devices(Struct, frozen=True):
+    each: tuple[_Device, ...] = ()
+
+
+class _Shown(Struct, frozen=True):
+    topology: _Told
+    devices: _Devices = _Devices()
 
 
 class _Meta(Struct, frozen=True):
@@ -51,6 +76,19 @@ def read_object(body: Manifest) -> tuple[Reading, dict[int, str]]:
     )
 
 
+def read_shown(shown: Manifest) -> tuple[Reading, dict[int, str]]:
+    """The same of a node as ``/debug/nodes`` shows it, with a ``topology``. Raises InvalidObject."""
+    try:
+        node = msgspec.convert(shown, _Shown)
+    except msgspec.ValidationError as error:
+        raise InvalidObject(
+            "node", shown.get("name"), f"a node of /debug/nodes ({error})"
+        ) from error
+    known = annotation.decode(msgspec.json.encode(node.topology.annotation).decode())
+    warnings = [] if node.topology.source == "agent" else [f"{_SOLD} as it is sold"]
+    return _reading(known, warnings), _busy((d.health, d.pods) for d in node.devices.each)
+
+
 def _of_node(node: _Node) -> tuple[Reading, dict[int, str]]:
     found, wrong = equipment.read(node.metadata.annotations)
     warnings = [str(error) for error in wrong]
@@ -59,15 +97,21 @@ def _of_node(node: _Node) -> tuple[Reading, dict[int, str]]:
         if sold is None:
             raise next(iter(wrong), None) or _nothing(node.metadata.labels)
         assumed = f"; {sold.assumed}" if sold.assumed else ""
-        warnings.append(f"no links are published: these are of {sold.name} as it is sold{assumed}")
+        warnings.append(f"{_SOLD} of {sold.name} as it is sold{assumed}")
         return _reading(sold.topology, warnings), {}
-    busy: dict[int, str] = {}
-    if (use := found.devices) is not None:
-        for at, (health, pods) in enumerate(zip(use.health, use.held, strict=True)):
-            why = [*(pods or ()), *([] if health in ("ok", "?") else [health])]
-            if why:
-                busy[at] = ", ".join(why)
+    use = found.devices
+    busy = _busy(zip(use.health, use.held, strict=True)) if use is not None else {}
     return _reading(annotation.decode(found.links), warnings), busy
+
+
+def _busy(devices: Iterable[tuple[str, Sequence[str] | None]]) -> dict[int, str]:
+    """By position, who holds a device of this health, and what is the matter with it."""
+    busy = {}
+    for at, (health, pods) in enumerate(devices):
+        why = [*(pods or ()), *([] if health in ("ok", "?") else [health])]
+        if why:
+            busy[at] = ", ".join(why)
+    return busy
 
 
 def _nothing(labels: Labels) -> InvalidObject:
