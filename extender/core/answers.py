@@ -22,7 +22,9 @@ from extender.core.shape import PodShape, pinned_node, shape_of
 from extender.core.state import State
 from extender.core.subgroups import short
 from extender.core.taken import asks, spared
+from extender.core.topology.kubelet_shares import shares
 from extender.core.verdict import FilterAnswer
+from extender.core.zoned import no_part
 
 #: extender/v1 MaxExtenderPriority.
 MAX_SCORE = 10
@@ -142,17 +144,24 @@ def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) ->
 
 
 def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
-    """Let a pod of no group through, but not onto capacity that a plan holds (S9)."""
-    if not s.cluster.reservations:
-        return FilterAnswer(names)
+    """Let a pod of no group through, but not onto capacity that a plan holds (S9), nor where no GPU
+    has the part that it asks for: kube-scheduler does not know of parts.
+    """
     try:
+        parts = list(filter(None, shares(pod.spec.containers, pod.metadata.annotations)))
+        if not s.cluster.reservations and not parts:
+            return FilterAnswer(names)
         shape = shape_of(pod)
     except InvalidObject as error:
         return FilterAnswer((), MARK + str(error))
     asked = s.cluster.nodes.vector(shape.requests)  # first: it may add a column
     needed = asked > 0
     reserved = s.cluster.reserved
-    rows = np.flatnonzero(reserved.any(axis=1))
+    if parts:
+        known = (s.cluster.row_of(name) for name in names)
+        rows = np.array([row for row in known if row is not None], np.int64)
+    else:
+        rows = np.flatnonzero(reserved.any(axis=1))
     free = s.cluster.allocatable[rows] - s.cluster.used[rows] - reserved[rows]
     short = (free[:, needed] < asked[needed]).any(axis=1)
     zones = s.cluster.zone_view() if shape.aligned else None
@@ -161,9 +170,13 @@ def _plain(s: State, pod: Pod, names: Sequence[str]) -> FilterAnswer:
     taken = {s.cluster.name_of(int(row)) for row in rows[short]}
     if not taken:
         return FilterAnswer(names)
-    message = MARK + Reason.of(Code.RESERVED, group="that is being placed").render()
+    reason = Reason.of(Code.RESERVED, group="that is being placed")
+    message = MARK + (no_part((), parts) if parts else reason).render()
     passed = [name for name in names if name not in taken]
-    event = None if passed else PlainRefused(pod.metadata.uid)
+    if passed:
+        return FilterAnswer(passed, message)
+    generation = s.cluster.capacity_generation if parts else -1
+    event = PlainRefused(pod.metadata.uid, generation)
     return FilterAnswer(passed, message, event=event)
 
 

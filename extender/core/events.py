@@ -252,9 +252,13 @@ class FilterAsked(Event):
 
 
 class PlainRefused(Event):
-    """/filter refused a pod of no group every node that it could go to, as they are held."""
+    """/filter refused a pod of no group every node that it could go to, as they are held.
+
+    ``parts_of``: for want of parts of GPUs, by the capacity of this generation; -1: for other reasons.
+    """
 
     uid: str
+    parts_of: int = -1
 
 
 class PreemptAllowed(Event):

@@ -26,20 +26,27 @@ SHOWN_SECONDS = 2.0
 def refused(s: State, event: e.PlainRefused) -> None:
     """/filter let the pod onto no node, as these are held for others."""
     if event.uid in s.plain:
-        s.refused[event.uid] = None
+        s.refused[event.uid] = event.parts_of
 
 
 def wake(s: State) -> None:
-    """Places were given back unused: pods that were refused for them are worth another look."""
-    if s.woken_at == s.cluster.given_back or any(gang.dirty for gang in s.gangs.values()):
+    """Places were given back unused: pods that were refused for them are worth another look; those
+    that lacked a part of a GPU also when there is room for any reason: the watch may be behind
+    kube-scheduler, which has looked already.
+    """
+    now, freed = s.cluster.capacity_generation, s.woken_at != s.cluster.given_back
+    worth = [uid for uid, parts in s.refused.items() if freed or parts not in (-1, now)]
+    if not (worth or freed) or any(gang.dirty for gang in s.gangs.values()):
         # A gang that is yet to be decided on may take the places again.
         return
     s.woken_at = s.cluster.given_back
     room: dict[PodShape, bool] = {}
-    if not s.refused:
+    if not worth:
         return
     view = Snapshot(s.cluster)
-    for uid in list(s.refused):
+    for uid in worth:
+        if s.refused[uid] != -1:
+            s.refused[uid] = now
         pod = s.plain[uid]
         try:
             shape = shape_of(pod)
@@ -57,7 +64,7 @@ def _wake(s: State, pod: Pod) -> None:
     """Any change of a pod makes kube-scheduler look at it again."""
     s.count("plain_pods_woken")
     meta = pod.metadata
-    mark = {WAKE_ANNOTATION: str(s.cluster.given_back)}
+    mark = {WAKE_ANNOTATION: str(s.cluster.capacity_generation)}
     body = {"metadata": {"uid": meta.uid, "annotations": mark}}
     id_ = s.next_id(lambda done, now: None)
     s.send(c.Patch(id_, c.Lane.STATUS, PODS, meta.namespace, meta.name, body))
@@ -96,16 +103,22 @@ def _wait_for_room(s: State, held: HeldBind, pod: Pod, now: float) -> bool:
 
 
 def _full(s: State, held: HeldBind, pod: Pod) -> bool:
-    """Whether what runs on the node leaves too little for the pod; what is reserved apart."""
+    """Whether what runs on the node leaves too little for the pod; what is reserved apart, but for
+    parts of GPUs.
+    """
     row = s.cluster.row_of(held.node)
     try:
-        asked = s.cluster.nodes.vector(shape_of(pod).requests)
+        shape = shape_of(pod)
+        asked = s.cluster.nodes.vector(shape.requests)
     except InvalidObject:
         return False  # said when it is to be bound
     if row is None:
         return False
     free = s.cluster.allocatable[row] - s.cluster.used[row]
-    return bool((free < asked)[asked > 0].any())
+    if (free < asked)[asked > 0].any():
+        return True
+    zones = s.cluster.zone_view() if any(each.share for each in shape.aligned) else None
+    return zones is not None and not zones.spares(shape.aligned)[row]
 
 
 def _spares(s: State, shape: PodShape, row: int) -> bool:

@@ -237,8 +237,9 @@ class State:
         self.sent: dict[str, c.Bind] = {}
         #: What was reserved on nodes that are away, by node.
         self.unhoused: dict[str, set[str]] = {}
-        #: Those of them that /filter refused because their nodes are held for others, in order.
-        self.refused: dict[str, None] = {}
+        #: Those of them that /filter refused because their nodes are held for others (-1), or for want of
+        #: parts of GPUs, by the capacity of this generation; in order.
+        self.refused: dict[str, int] = {}
         #: Cluster.given_back when they were last woken.
         self.woken_at = 0
         #: Names of nodes whose rows changed otherwise than by Muster's own binds since last step.

@@ -57,7 +57,7 @@ def _reason(place: Place, pod: Alignment) -> Reason:
     """In the words of the first container that would be refused on its own, else of the largest."""
     asked = place.asked(pod)
     if asked and parts.take(place.rooms, asked) is None:
-        return _no_part(place, asked)
+        return no_part(place.rooms, asked)
     kubelet = place.kubelet
     asks = [together(pod)] if kubelet.scope == "pod" else list(pod)
     refused = (each for each in asks if admit(kubelet, place.stock, (each,)).reason)
@@ -71,9 +71,9 @@ def _reason(place: Place, pod: Alignment) -> Reason:
     return Reason.of(code, asked=words, free=", ".join(free))
 
 
-def _no_part(place: Place, asked: Sequence[Share]) -> Reason:
+def no_part(rooms: Sequence[parts.Room], asked: Sequence[Share]) -> Reason:
     """In the words of the first share that there is no room for."""
-    short = next((each for each in asked if parts.chosen(place.rooms, each) is None), asked[-1])
+    short = next((each for each in asked if parts.chosen(rooms, each) is None), asked[-1])
     memory = f"{short.memory} MiB" if short.memory else f"{short.memory_percent} % of its memory"
     words = memory if short.convention != ALIBABA else ""
     if short.milli:

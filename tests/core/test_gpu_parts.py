@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import inspecting
 from extender.core.answers import StateView
+from extender.core.api import NODES, PODS
 from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
 from extender.core.objects import Node, Pod
@@ -19,6 +21,8 @@ from extender.core.state import Rules
 from extender.core.topology import equipment
 from extender.core.topology.kubelet_shares import COUNT_ANNOTATION, MILLI_ANNOTATION
 from tests.builders import GPU, node, pod
+from tests.core import machine_stories as do
+from tests.core.machine import Machine
 from tests.core.planning import SESSION, placed, refused
 
 CORES, MEMORY = "nvidia.com/gpucores", "nvidia.com/gpumem"
@@ -274,3 +278,46 @@ def test_a_pod_of_no_group_leaves_a_plan_its_room(free: int, passes: bool) -> No
     zones = cluster.zone_view()
     assert zones is not None
     assert zones.spares(share(free).aligned).tolist() == [passes]
+
+
+def shared(m: Machine, *counts: int) -> None:
+    """Nodes with so many devices that are given away in parts."""
+    do.nodes(m, len(counts))
+    for at, count in enumerate(counts):
+        size = {"allocatable": {COUNT_ANNOTATION: str(count), "cpu": "8"}}
+        m.api.change((NODES, "", f"n{at}"), status=size)
+    m.flush()
+
+
+def plain(m: Machine, name: str, milli: int, devices: int = 1) -> None:
+    marks = {MILLI_ANNOTATION: str(milli), COUNT_ANNOTATION: str(devices)}
+    do.pod(m, name, gpus=0, annotations=marks)
+
+
+def test_a_pod_of_no_group_goes_where_a_device_has_its_part() -> None:
+    """Chaos seeds 75 and 166: kube-scheduler, which does not know of parts, chose a node without."""
+    m = Machine()
+    shared(m, 0, 1, 2)
+    plain(m, "two", 300, devices=2)
+    m.rest(10)
+    assert m.bound() == {"two": "n2"}
+    for name in ("a", "b", "c"):
+        plain(m, name, 600)
+    m.rest(10)
+    assert sorted(m.bound().values()) == ["n1", "n2", "n2", "n2"]
+    plain(m, "waits", 600)
+    m.rest(60)
+    assert "waits" not in m.bound()
+    assert m.leader is not None
+    assert len(m.leader.state.refused) == 1
+    raw = m.api.get(PODS, "waits")
+    assert raw is not None
+    answer = m.leader.view.filter(convert(raw, Pod), ["n0", "n1", "n2"])
+    assert (answer.passed, answer.message) == (
+        [],
+        "Muster: no one of its GPUs has 60 % of its cores free",
+    )
+    m.api.delete((PODS, "default", "a"))
+    m.rest(10)
+    assert "waits" in m.bound()
+    m.finish()
