@@ -149,7 +149,7 @@ def _decide(coordinator: Coordinator, now: float) -> None:
     from extender.core import commands as c
     from extender.core.api import VOLCANO_GROUPS
     from extender.core.events import Done, GroupSeen
-    from extender.core.objects import VolcanoGroup
+    from extender.core.podgroups import VolcanoGroup
 
     for _ in range(_ROUNDS):
         again = False

@@ -15,17 +15,17 @@ import msgspec
 
 from extender.core import commands as c
 from extender.core import events as e
-from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 
 #: Every type of the protocol: what is missing here cannot exist.
 EVENTS: Final[tuple[type[e.Event], ...]] = tuple(e.Event.__subclasses__())
 COMMANDS: Final[tuple[type[c.Command], ...]] = tuple(c.Command.__subclasses__())
 
 _GROUPS: dict[Resource, type[msgspec.Struct]] = {
-    VOLCANO_GROUPS: o.VolcanoGroup,
-    SIGS_GROUPS: o.SigsGroup,
-    NATIVE_GROUPS: o.NativeGroup,
+    VOLCANO_GROUPS: VolcanoGroup,
+    SIGS_GROUPS: SigsGroup,
+    NATIVE_GROUPS: NativeGroup,
 }
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from extender.core import objects as o
 from extender.core.api import TOPOLOGIES, Resource
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 from extender.core.topology.hypernodes import HyperNode
 from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
@@ -93,7 +94,7 @@ class GroupSeen(Event):
     """A PodGroup of any of the three kinds was added or changed."""
 
     resource: Resource
-    group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup
+    group: VolcanoGroup | SigsGroup | NativeGroup
 
 
 class GroupGone(Event):

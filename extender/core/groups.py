@@ -12,6 +12,13 @@ from extender.core.api import MUSTER_GROUP, PODS, VOLCANO_GROUPS, Resource
 from extender.core.errors import Faults, InvalidObject, QuantityError, brief
 from extender.core.gang import Gang, Member
 from extender.core.identity import GroupKey, Membership
+from extender.core.podgroups import (
+    NativeGroup,
+    NetworkTopology,
+    SigsGroup,
+    VolcanoGroup,
+    VolcanoGroupSpec,
+)
 from extender.core.quantity import COUNT_LIMIT, count, milli, whole
 from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.resources import CPU
@@ -149,7 +156,7 @@ def owners_of(gang: Gang) -> list[o.Manifest]:
     return list(owners.values())[:MOST_OWNERS]
 
 
-def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> Faults:
+def _read_spec(gang: Gang, group: VolcanoGroup | SigsGroup | NativeGroup) -> Faults:
     """What is wrong with it; where something is, the gang has something valid, and is not placed."""
     faults = Faults()
     gang.min_task_member = {}
@@ -157,7 +164,7 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
     gang.min_resources = {}
     gang.near = ()
     gang.own_priority = None
-    if isinstance(group, o.NativeGroup):
+    if isinstance(group, NativeGroup):
         policy = group.spec.scheduling_policy
         gang.priority_class = group.spec.priority_class_name
         gang.own_priority = group.spec.priority or 0
@@ -174,7 +181,7 @@ def _read_spec(gang: Gang, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) 
         with faults:
             _read_quantity(name, quantity)
     gang.min_resources = {} if len(faults) else dict(group.spec.min_resources)
-    if isinstance(group, o.VolcanoGroup):
+    if isinstance(group, VolcanoGroup):
         gang.queue = group.spec.queue
         gang.priority_class = group.spec.priority_class_name
         gang.min_task_member = dict(group.spec.min_task_member)
@@ -196,7 +203,7 @@ def _read_quantity(name: str, quantity: o.Quantity) -> None:
         raise QuantityError(f"spec.minResources[{name}]", error.value, error.allowed) from error
 
 
-def _read_network(gang: Gang, spec: o.VolcanoGroupSpec, faults: Faults) -> None:
+def _read_network(gang: Gang, spec: VolcanoGroupSpec, faults: Faults) -> None:
     """Volcano's networkTopology, and its subGroups: selected pods, as many parts as their labels have
     values, which may be asked for near each other, or whole.
     """
@@ -223,7 +230,7 @@ def _read_network(gang: Gang, spec: o.VolcanoGroupSpec, faults: Faults) -> None:
     gang.near, gang.min_parts = ((), ()) if len(faults) else (tuple(wishes), tuple(minima))
 
 
-def _wish(network: o.NetworkTopology | None, where: str) -> Wish | None:
+def _wish(network: NetworkTopology | None, where: str) -> Wish | None:
     """Without a tier there is nothing to keep to: near is better anyway. Raises InvalidObject."""
     if network is None:
         return None
@@ -260,8 +267,8 @@ def _refused(faults: Faults) -> Refusal | None:
     return Refusal(tuple(found)) if found else None
 
 
-def _timeout(meta: o.Meta, group: o.VolcanoGroup | o.SigsGroup | o.NativeGroup) -> float | None:
-    if isinstance(group, o.SigsGroup) and group.spec.schedule_timeout_seconds:
+def _timeout(meta: o.Meta, group: VolcanoGroup | SigsGroup | NativeGroup) -> float | None:
+    if isinstance(group, SigsGroup) and group.spec.schedule_timeout_seconds:
         return float(group.spec.schedule_timeout_seconds)
     text = meta.annotations.get(TIMEOUT_ANNOTATION, "")
     return float(count(text) or 0) or None

@@ -4,8 +4,9 @@ Field names are the API's (camel case on the wire); unknown fields are skipped w
 an object costs what is read of it. Absent lists and maps are empty. Quantities stay text here:
 :mod:`extender.core.quantity` makes integers of them, so that one bad quantity spoils one object.
 
-Source: k8s.io/api core/v1, scheduling/v1, scheduling.volcano.sh/v1beta1,
-scheduling.x-k8s.io/v1alpha1, scheduling.k8s.io/v1beta1.
+PodGroups are in :mod:`extender.core.podgroups`.
+
+Source: k8s.io/api core/v1, scheduling/v1.
 """
 
 from __future__ import annotations
@@ -398,113 +399,6 @@ class PriorityClass(ApiStruct):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
-
-
-class GroupStatus(ApiStruct):
-    """Status of a Volcano or scheduler-plugins PodGroup."""
-
-    phase: str = ""
-    conditions: tuple[Condition, ...] = ()
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-
-
-class NetworkTopology(ApiStruct):
-    """scheduling.volcano.sh/v1beta1 NetworkTopologySpec; at most one of the two tiers."""
-
-    mode: str = "hard"
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str = ""
-
-
-class SubGroupPolicy(ApiStruct):
-    """scheduling.volcano.sh/v1beta1 SubGroupPolicySpec."""
-
-    name: str = ""
-    network_topology: NetworkTopology | None = None
-    sub_group_size: int = 1
-    min_sub_groups: int = 0
-    label_selector: LabelSelector | None = None
-    match_label_keys: tuple[str, ...] = ()
-
-
-class VolcanoGroupSpec(ApiStruct):
-    """scheduling.volcano.sh/v1beta1 PodGroupSpec."""
-
-    min_member: int | None = None
-    min_task_member: dict[str, int] = {}
-    queue: str = "default"
-    priority_class_name: str = ""
-    min_resources: Resources = {}
-    network_topology: NetworkTopology | None = None
-    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
-
-
-class VolcanoGroup(ApiStruct):
-    """scheduling.volcano.sh/v1beta1 PodGroup: Muster's canonical record of a gang."""
-
-    metadata: Meta = Meta()
-    spec: VolcanoGroupSpec = VolcanoGroupSpec()
-    status: GroupStatus = GroupStatus()
-
-
-class SigsGroupSpec(ApiStruct):
-    """scheduling.x-k8s.io/v1alpha1 PodGroupSpec."""
-
-    min_member: int | None = None
-    min_resources: Resources = {}
-    schedule_timeout_seconds: int | None = None
-
-
-class SigsGroup(ApiStruct):
-    """scheduling.x-k8s.io/v1alpha1 PodGroup (scheduler-plugins' coscheduling)."""
-
-    metadata: Meta = Meta()
-    spec: SigsGroupSpec = SigsGroupSpec()
-    status: GroupStatus = GroupStatus()
-
-
-class GangPolicy(ApiStruct):
-    """scheduling.k8s.io/v1beta1 GangSchedulingPolicy."""
-
-    min_count: int = 1
-
-
-class NativePolicy(ApiStruct):
-    """scheduling.k8s.io/v1beta1 PodGroupSchedulingPolicy: one of basic and gang."""
-
-    gang: GangPolicy | None = None
-    basic: dict[str, Any] | None = None
-
-
-class TopologyConstraint(ApiStruct):
-    """scheduling.k8s.io/v1beta1 TopologyConstraint: all pods in one domain of a node label."""
-
-    key: str = ""
-
-
-class NativeConstraints(ApiStruct):
-    """scheduling.k8s.io/v1beta1 PodGroupSchedulingConstraints."""
-
-    topology: tuple[TopologyConstraint, ...] = ()
-
-
-class NativeGroupSpec(ApiStruct):
-    """scheduling.k8s.io/v1beta1 PodGroupSpec."""
-
-    scheduling_policy: NativePolicy = NativePolicy()
-    scheduling_constraints: NativeConstraints = NativeConstraints()
-    priority_class_name: str = ""
-    priority: int | None = None
-
-
-class NativeGroup(ApiStruct):
-    """scheduling.k8s.io/v1beta1 PodGroup (Kubernetes' own, 1.37)."""
-
-    metadata: Meta = Meta()
-    spec: NativeGroupSpec = NativeGroupSpec()
-    status: GroupStatus = GroupStatus()
 
 
 #: A JSON object as the API server holds it; for what Muster writes or passes through whole.

@@ -38,6 +38,7 @@ from extender.core.api import (
     Resource,
 )
 from extender.core.errors import ApiError, Gone
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 from extender.core.topology.hypernodes import HyperNode
 from extender.core.topology.network import Topology
 from extender.core.topology.nrt import NodeResourceTopology
@@ -201,9 +202,9 @@ _KINDS: dict[Resource, _Kind] = {
     TOPOLOGIES: _network(TOPOLOGIES),
     OLD_TOPOLOGIES: _network(OLD_TOPOLOGIES),
     GANG_PLANS: _Kind(dict[str, Any], e.PlanSeen, lambda k: e.PlanGone(k.namespace, k.name, k.uid)),
-    VOLCANO_GROUPS: _group(VOLCANO_GROUPS, o.VolcanoGroup),
-    SIGS_GROUPS: _group(SIGS_GROUPS, o.SigsGroup),
-    NATIVE_GROUPS: _group(NATIVE_GROUPS, o.NativeGroup),
+    VOLCANO_GROUPS: _group(VOLCANO_GROUPS, VolcanoGroup),
+    SIGS_GROUPS: _group(SIGS_GROUPS, SigsGroup),
+    NATIVE_GROUPS: _group(NATIVE_GROUPS, NativeGroup),
     **{resource: _job(resource) for resource in JOBS},
 }
 

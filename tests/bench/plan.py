@@ -14,6 +14,7 @@ from extender.core import objects as o
 from extender.core import placing
 from extender.core.api import GANG_PLANS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
+from extender.core.podgroups import NetworkTopology, SubGroupPolicy, VolcanoGroup, VolcanoGroupSpec
 from extender.core.shape import SLICE_SIZE, SLICE_TOPOLOGY
 from extender.core.state import Rules
 from extender.core.topology.domains import Level
@@ -94,14 +95,14 @@ def _measure(members: int, nodes: int, mix: str, network: str, repeat: int) -> d
 
 def _plan(brain: Coordinator, name: str, members: int, mix: str) -> tuple[float, float]:
     """Milliseconds of the plan, and of its release; the gang is gone afterwards."""
-    policy = o.SubGroupPolicy(
-        network_topology=o.NetworkTopology(highest_tier_allowed=1),
+    policy = SubGroupPolicy(
+        network_topology=NetworkTopology(highest_tier_allowed=1),
         sub_group_size=PART,
         match_label_keys=("part",),
     )
-    group = o.VolcanoGroup(
+    group = VolcanoGroup(
         metadata=o.Meta(name=name, namespace="default", uid=name),
-        spec=o.VolcanoGroupSpec(
+        spec=VolcanoGroupSpec(
             min_member=members, sub_group_policy=(policy,) if mix == "teams" else ()
         ),
     )

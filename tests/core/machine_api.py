@@ -35,6 +35,7 @@ from extender.core.api import (
     VOLCANO_GROUPS,
     Resource,
 )
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 from tests.builders import GPU
 
 Raw = dict[str, Any]
@@ -52,10 +53,10 @@ UNWATCHED = (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
-GROUPS: dict[Resource, type[o.VolcanoGroup] | type[o.SigsGroup] | type[o.NativeGroup]] = {
-    VOLCANO_GROUPS: o.VolcanoGroup,
-    SIGS_GROUPS: o.SigsGroup,
-    NATIVE_GROUPS: o.NativeGroup,
+GROUPS: dict[Resource, type[VolcanoGroup] | type[SigsGroup] | type[NativeGroup]] = {
+    VOLCANO_GROUPS: VolcanoGroup,
+    SIGS_GROUPS: SigsGroup,
+    NATIVE_GROUPS: NativeGroup,
 }
 
 

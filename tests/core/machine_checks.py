@@ -19,6 +19,7 @@ from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, NODES, PODS, PRIORITY_CLASSES
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Stage
 from extender.core.identity import GroupKey, Membership, membership
+from extender.core.podgroups import NativeGroup
 from extender.core.state import reservation_key
 from tests.builders import GPU
 from tests.core.machine_api import GROUPS, Api, ended, gpus
@@ -272,7 +273,7 @@ class Checks:
 
 def least_of(group: Any) -> int:
     """MinMember of any of the three kinds."""
-    if isinstance(group, o.NativeGroup):
+    if isinstance(group, NativeGroup):
         policy = group.spec.scheduling_policy
         return max(1, policy.gang.min_count) if policy.gang else 1
     return 1 if group.spec.min_member is None else max(1, group.spec.min_member)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from extender.core import codec
 from extender.core import events as e
-from extender.core import objects as o
 from extender.core.api import (
     NATIVE_GROUPS,
     NODES,
@@ -25,6 +24,7 @@ from extender.core.api import (
     Resource,
 )
 from extender.core.coordinator import Coordinator
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 from extender.core.routing import handlers
 from extender.core.state import Rules
 from extender.core.told import USES, Told
@@ -65,9 +65,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(kind))
     if kind is e.GroupSeen:
         groups = {
-            VOLCANO_GROUPS: o.VolcanoGroup,
-            SIGS_GROUPS: o.SigsGroup,
-            NATIVE_GROUPS: o.NativeGroup,
+            VOLCANO_GROUPS: VolcanoGroup,
+            SIGS_GROUPS: SigsGroup,
+            NATIVE_GROUPS: NativeGroup,
         }
         return st.sampled_from(list(groups)).flatmap(
             lambda resource: values(groups[resource]).map(lambda x: e.GroupSeen(resource, x))
@@ -111,7 +111,7 @@ def test_what_is_no_event_is_refused(line: bytes) -> None:
 
 
 def test_a_group_of_no_known_kind_is_refused() -> None:
-    line = codec.encode(e.GroupSeen(PODS, o.VolcanoGroup()))
+    line = codec.encode(e.GroupSeen(PODS, VolcanoGroup()))
     with pytest.raises(msgspec.ValidationError, match="v1 is no PodGroup"):
         codec.decode_event(line)
 

@@ -22,6 +22,7 @@ from extender.core.api import (
     VOLCANO_GROUPS,
 )
 from extender.core.framework import Replica
+from extender.core.podgroups import VolcanoGroup
 from extender.core.redact import ENVIRONMENT, ENVIRONMENT_PREFIX, MARK, Redactor
 from extender.core.topology.hypernodes import HyperNode
 from extender.core.topology.network import Topology
@@ -77,7 +78,7 @@ TOLD: list[e.Event] = [
     e.ZonesSeen(NODE_TOPOLOGIES, NodeResourceTopology(META)),
     e.HyperNodeSeen(HyperNode(META)),
     e.TopologySeen(Topology(META)),
-    e.GroupSeen(VOLCANO_GROUPS, o.VolcanoGroup(META)),
+    e.GroupSeen(VOLCANO_GROUPS, VolcanoGroup(META)),
     e.PlanSeen({"metadata": {"annotations": MARKS}, "spec": {}}),
     e.ServiceSeen(META),
     e.NamespaceSeen(o.Namespace(META)),

@@ -14,6 +14,7 @@ from extender.core.api import GANG_PLANS, PODS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.evidence import Evidence
 from extender.core.gang import Gang, Stage
+from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
 from extender.core.shape import shape_of
 from extender.core.state import Rules
 from extender.settings import Settings
@@ -42,7 +43,7 @@ class Small:
 
     def group(self, members: int) -> e.GroupSeen:
         meta = o.Meta(name="train", namespace="default", uid="group")
-        group = o.VolcanoGroup(metadata=meta, spec=o.VolcanoGroupSpec(min_member=members))
+        group = VolcanoGroup(metadata=meta, spec=VolcanoGroupSpec(min_member=members))
         return e.GroupSeen(VOLCANO_GROUPS, group)
 
     @property

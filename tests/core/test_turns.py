@@ -10,11 +10,11 @@ import pytest
 from extender.core import commands as c
 from extender.core import events as e
 from extender.core import finding, planner, turns
-from extender.core import objects as o
 from extender.core.api import GANG_PLANS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.gang import Gang
 from extender.core.identity import GroupKey
+from extender.core.podgroups import VolcanoGroup
 from extender.core.state import Rules
 from extender.settings import Settings
 from tests.builders import node, pod
@@ -50,7 +50,7 @@ class Crowd:
             "metadata": meta | {"resourceVersion": "1", "creationTimestamp": stamp},
             "spec": {"minMember": size},
         }
-        group = msgspec.convert(body, o.VolcanoGroup)
+        group = msgspec.convert(body, VolcanoGroup)
         self.core.apply(e.GroupSeen(VOLCANO_GROUPS, group), self.now)
         for number in range(size):
             member = pod(

@@ -19,9 +19,10 @@ from extender.core.cluster import Cluster
 from extender.core.coordinator import Coordinator
 from extender.core.errors import InvariantViolated
 from extender.core.nodes import CEILING
-from extender.core.objects import Meta, VolcanoGroup, VolcanoGroupSpec
+from extender.core.objects import Meta
 from extender.core.places import worth
 from extender.core.planner import Placement, Role, plan
+from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
 from extender.core.reasons import Code
 from extender.core.shape import shape_of
 from extender.core.snapshot import Snapshot

@@ -8,8 +8,9 @@ from collections import Counter
 from extender.core import events as e
 from extender.core.api import NODE_TOPOLOGIES, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
-from extender.core.objects import Meta, VolcanoGroup, VolcanoGroupSpec
+from extender.core.objects import Meta
 from extender.core.planner import Placement, Role, plan
+from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
 from extender.core.shape import shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import Rules

@@ -13,6 +13,7 @@ from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
+from extender.core.podgroups import NativeGroup, NativeGroupSpec, VolcanoGroup, VolcanoGroupSpec
 from extender.core.state import Rules
 from extender.core.topology.domains import Level
 from extender.settings import Settings
@@ -57,13 +58,13 @@ def group(case: dict[str, Any]) -> e.GroupSeen:
     meta = o.Meta(name="g", namespace="default", uid="g")
     if "native" not in case:
         spec = {"minMember": case["size"], **case.get("group", {})}
-        volcano = o.VolcanoGroup(metadata=meta, spec=msgspec.convert(spec, o.VolcanoGroupSpec))
+        volcano = VolcanoGroup(metadata=meta, spec=msgspec.convert(spec, VolcanoGroupSpec))
         return e.GroupSeen(VOLCANO_GROUPS, volcano)
     spec = {
         "schedulingPolicy": {"gang": {"minCount": case["size"]}},
         "schedulingConstraints": case["native"],
     }
-    native = o.NativeGroup(metadata=meta, spec=msgspec.convert(spec, o.NativeGroupSpec))
+    native = NativeGroup(metadata=meta, spec=msgspec.convert(spec, NativeGroupSpec))
     return e.GroupSeen(NATIVE_GROUPS, native)
 
 

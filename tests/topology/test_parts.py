@@ -13,6 +13,7 @@ from extender.core import events as e
 from extender.core import objects as o
 from extender.core.api import VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
+from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
 from extender.core.state import Rules
 from extender.core.topology.domains import Level
 from extender.settings import Settings
@@ -36,8 +37,8 @@ def core(room: list[int]) -> Coordinator:
 
 def group(least: int, **spec) -> e.GroupSeen:
     meta = o.Meta(name="g", namespace="default", uid="g")
-    read = msgspec.convert({"minMember": least, **spec}, o.VolcanoGroupSpec)
-    return e.GroupSeen(VOLCANO_GROUPS, o.VolcanoGroup(metadata=meta, spec=read))
+    read = msgspec.convert({"minMember": least, **spec}, VolcanoGroupSpec)
+    return e.GroupSeen(VOLCANO_GROUPS, VolcanoGroup(metadata=meta, spec=read))
 
 
 def rack(name: str) -> str:

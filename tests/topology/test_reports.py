@@ -18,6 +18,7 @@ from extender.core.answers import StateView
 from extender.core.api import NODE_TOPOLOGIES, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.inspecting import nodes as debug_nodes
+from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
 from extender.core.state import Rules
 from extender.core.topology import annotation, catalogue, devices
 from extender.core.topology.devices import Devices
@@ -87,8 +88,8 @@ class Story:
     def gang(self, asked: dict[str, Any]) -> None:
         name = asked.get("name") or f"g{next(self.names)}"
         meta = o.Meta(name=name, namespace="default", uid=name)
-        spec = o.VolcanoGroupSpec(min_member=asked["size"])
-        self.tell(e.GroupSeen(VOLCANO_GROUPS, o.VolcanoGroup(meta, spec)))
+        spec = VolcanoGroupSpec(min_member=asked["size"])
+        self.tell(e.GroupSeen(VOLCANO_GROUPS, VolcanoGroup(meta, spec)))
         members = [member(f"{name}-{at}", name, asked) for at in range(asked["size"])]
         self.tell(*(e.PodSeen(each) for each in members))
         gang = self.gangs()[name]

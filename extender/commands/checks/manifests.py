@@ -11,10 +11,10 @@ from extender.commands.checks.pods import TEMPLATES
 from extender.commands.checks.problem import Document, Problem
 from extender.commands.checks.together import Together
 from extender.core import groups
-from extender.core import objects as o
 from extender.core.api import NATIVE_GROUPS, PODS, SIGS_GROUPS, VOLCANO_GROUPS, Resource
 from extender.core.errors import InvalidObject, brief
 from extender.core.events import GroupSeen
+from extender.core.podgroups import NativeGroup, SigsGroup, VolcanoGroup
 from extender.core.state import Rules, State
 from extender.jobs import KINDS
 from extender.jobs.advice import training
@@ -22,10 +22,10 @@ from extender.jobs.fields import dig
 from extender.jobs.lifecycle import TrainingKind
 from extender.settings import Muster, Settings
 
-_GROUPS: dict[Resource, type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup]] = {
-    VOLCANO_GROUPS: o.VolcanoGroup,
-    SIGS_GROUPS: o.SigsGroup,
-    NATIVE_GROUPS: o.NativeGroup,
+_GROUPS: dict[Resource, type[VolcanoGroup | SigsGroup | NativeGroup]] = {
+    VOLCANO_GROUPS: VolcanoGroup,
+    SIGS_GROUPS: SigsGroup,
+    NATIVE_GROUPS: NativeGroup,
 }
 _TRAINING = tuple(kind for kind in KINDS if isinstance(kind, TrainingKind))
 #: Kubernetes' own groups: what Muster does not read there is no gang's either. A group that ends in
@@ -192,7 +192,7 @@ def _is(document: Document, resource: Resource) -> bool:
 def _group(
     document: Document,
     resource: Resource,
-    type_: type[o.VolcanoGroup | o.SigsGroup | o.NativeGroup],
+    type_: type[VolcanoGroup | SigsGroup | NativeGroup],
     together: Together,
 ) -> Iterator[Problem]:
     group = decoded(document, document.body, type_, "")
