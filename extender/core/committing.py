@@ -35,7 +35,7 @@ def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
     if known is None or known[1].uid != event.uid:
         held = HeldBind(event.token, event.namespace, event.name, event.uid, event.node, now)
         s.binds[event.token] = held
-        s.send(c.WakeAt(now + s.rules.bind_timeout))
+        s.send(c.WakeAt(now + s.rules.patience))
         return
     gang, slot = known
     s.reject(slot, "asked again")
@@ -251,7 +251,7 @@ def settle(s: State, gang: Gang, now: float) -> None:
 
 def _missed(s: State, gang: Gang, quiet: float, now: float) -> bool:
     """Give the attempt up if kube-scheduler does not come for all of it; whether it was."""
-    patience = s.rules.pod_max_backoff + s.rules.arrival_slack
+    patience = s.rules.patience
     if quiet < patience:
         return False
     on_way = _on_way(gang)

@@ -85,9 +85,11 @@ def binds(s: State, now: float) -> None:
             if not _wait_for_room(s, held, pod, now):
                 del s.binds[token]
                 _bind_plain(s, held, pod)
-        elif now - held.since >= s.rules.bind_timeout:
+        elif now - held.since >= s.rules.patience:
             del s.binds[token]
-            s.send(c.Answer(token, "the pod is not known to the API server's watch"))
+            s.count("unseen_binds_refused")
+            why = f"pod {held.namespace}/{held.name} (uid {held.uid})"
+            s.send(c.Answer(token, f"{why}: {Reason.of(Code.UNKNOWN_POD).render()}"))
 
 
 def _wait_for_room(s: State, held: HeldBind, pod: Pod, now: float) -> bool:

@@ -81,6 +81,11 @@ class Rules(Struct, frozen=True):
     #: they are not.
     force_delete_after: float | None = 60.0
 
+    @property
+    def patience(self) -> float:
+        """How long an arrival is waited for; and at /bind, that the watch shows a pod that it has not shown."""
+        return self.pod_max_backoff + self.arrival_slack
+
 
 @dataclass(slots=True)
 class Job:

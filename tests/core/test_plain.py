@@ -8,7 +8,7 @@ from extender.core.api import PODS
 from extender.core.objects import Pod
 from tests.builders import GPU
 from tests.core import machine_stories as do
-from tests.core.machine import Machine
+from tests.core.machine import RULES, Machine
 
 
 def test_a_pod_refused_for_a_held_place_is_woken_when_that_is_given_back() -> None:
@@ -89,3 +89,19 @@ def test_a_pod_waits_for_the_watch_to_show_that_its_place_is_free() -> None:
     m.api.remove((PODS, "default", "g-0"))
     m.flush()
     assert m.bound() == {"plain": "n0"}
+
+
+def test_one_that_the_watch_does_not_show_is_answered_after_a_while() -> None:
+    """It is gone, or somebody calls /bind by hand: not held for as long as a gang's barrier may be."""
+    m = Machine()
+    do.nodes(m, 1)
+    m.flush()
+    assert m.leader is not None
+    m.scheduler.ask_to_bind(m.leader, (PODS, "default", "ghost"), "no-such-uid", "n0")
+    asked_at = m.now
+    m.rest(RULES.patience - 1)
+    assert m.scheduler.open
+    m.rest(RULES.patience)
+    assert not m.scheduler.open
+    assert m.now == asked_at + RULES.patience
+    assert m.leader.state.counters["unseen_binds_refused"] == 1
