@@ -37,7 +37,7 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
         allowed = ", ".join(s.rules.scheduler_names)
         return refuse(Code.FOREIGN_SCHEDULER, pod=pod, scheduler=scheduler, allowed=allowed)
     if not gang.uid:
-        return refuse(Code.NO_GROUP, name=str(gang.key))
+        return refuse(Code.NO_GROUP, name=str(gang.key), api=gang.key.resource.api_version)
     if (refusal := unknown_priority(s, gang)) is not None:
         return refusal
     if (have := gang.count(*UNPLACED)) > turns.MOST_MEMBERS:

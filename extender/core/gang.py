@@ -23,7 +23,7 @@ from extender.core.api import Resource
 from extender.core.framework import Failure, GroupFacts, Replica
 from extender.core.identity import GroupKey, Membership
 from extender.core.objects import Condition, OwnerRef
-from extender.core.reasons import Refusal
+from extender.core.reasons import Code, Reason, Refusal
 from extender.core.subgroups import Minimum, short
 from extender.core.topology.limits import Wish
 
@@ -214,6 +214,13 @@ class Gang:
     def priority(self) -> int:
         """What it is ordered by."""
         return (self.member_priority or 0) if self.own_priority is None else self.own_priority
+
+    def told(self) -> Refusal | None:
+        """Why it waits, as everybody reads it: with its schedule timeout where that is over."""
+        if self.refusal is None or not self.timed_out:
+            return self.refusal
+        first, *rest = self.refusal.reasons
+        return Refusal((first, Reason.of(Code.TIMED_OUT, seconds=int(self.timeout or 0)), *rest))
 
     def rank(self, priority: int) -> None:
         """A member has this priority."""

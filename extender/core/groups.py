@@ -119,7 +119,7 @@ def wanted_record(
     if not least:
         return refuse(
             Code.INVALID,
-            field="min-available",
+            field=claim.min_field,
             value=brief(text),
             allowed="a whole number of at least 1",
         )

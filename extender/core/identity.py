@@ -54,6 +54,8 @@ class Membership(Struct, frozen=True):
     task: str
     #: minMember as the pod itself says it (ACK, Koordinator); such groups get a record made.
     min_available: str | None = None
+    #: The field of the pod that says so.
+    min_field: str = ""
 
 
 def membership(pod: Pod) -> Membership | Refusal | None:
@@ -61,30 +63,33 @@ def membership(pod: Pod) -> Membership | Refusal | None:
     claims = _claims(pod)
     if not claims:
         return None
-    resource, name, minimum = claims[0]
-    for _, other, _ in claims[1:]:
+    resource, name, minimum, field = claims[0]
+    for _, other, *_ in claims[1:]:
         if other != name:
             return refuse(Code.CLAIMED_TWICE, pod=pod.metadata.name, first=name, second=other)
     task = pod.metadata.annotations.get(TASK_ANNOTATION) or pod.metadata.labels.get(
         REPLICA_TYPE_LABEL, ""
     )
-    return Membership(GroupKey(resource, pod.metadata.namespace, name), task, minimum)
+    return Membership(GroupKey(resource, pod.metadata.namespace, name), task, minimum, field)
 
 
-def _claims(pod: Pod) -> list[tuple[Resource, str, str | None]]:
+def _claims(pod: Pod) -> list[tuple[Resource, str, str | None, str]]:
+    """(kind of the record, name, minimum, where that is said) of each convention, in their order."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    found: list[tuple[Resource, str, str | None]] = []
+    found: list[tuple[Resource, str, str | None, str]] = []
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
-        found.append((NATIVE_GROUPS, pod.spec.scheduling_group.pod_group_name, None))
+        found.append((NATIVE_GROUPS, pod.spec.scheduling_group.pod_group_name, None, ""))
     if name := labels.get(SIGS_LABEL):
-        found.append((SIGS_GROUPS, name, None))
+        found.append((SIGS_GROUPS, name, None, ""))
     found.extend(
-        (VOLCANO_GROUPS, annotations[each], None)
+        (VOLCANO_GROUPS, annotations[each], None, "")
         for each in VOLCANO_ANNOTATIONS
         if annotations.get(each)
     )
     if name := labels.get(ACK_NAME):
-        found.append((VOLCANO_GROUPS, name, labels.get(ACK_MIN, "")))
+        field = f"metadata.labels[{ACK_MIN}]"
+        found.append((VOLCANO_GROUPS, name, labels.get(ACK_MIN, ""), field))
     if name := annotations.get(KOORDINATOR_NAME):
-        found.append((VOLCANO_GROUPS, name, annotations.get(KOORDINATOR_MIN, "")))
+        field = f"metadata.annotations[{KOORDINATOR_MIN}]"
+        found.append((VOLCANO_GROUPS, name, annotations.get(KOORDINATOR_MIN, ""), field))
     return found

@@ -71,6 +71,7 @@ def reasons(refusal: Refusal | None) -> list[Manifest]:
 def gang(s: State, gang: Gang) -> Manifest:
     """A gang: what ``muster explain`` prints."""
     members = [gang.members[name] for name in sorted(gang.members)]
+    told = gang.told()
     return {
         "group": str(gang.key),
         "kind": gang.key.resource.api_version,
@@ -81,8 +82,8 @@ def gang(s: State, gang: Gang) -> Manifest:
         "queue": gang.queue,
         "priority": gang.priority,
         "members": {str(each): gang.count(each) for each in Member if gang.count(each)},
-        "reasons": reasons(gang.refusal),
-        "message": gang.refusal.render() if gang.refusal else "",
+        "reasons": reasons(told),
+        "message": told.render() if told else "",
         "plan": plan(gang),
         "pods": [
             {"name": m.name, "state": str(m.state), "node": m.node, "task": m.task} for m in members

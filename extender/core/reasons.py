@@ -122,7 +122,7 @@ _TEXT: dict[Code, str] = {
     Code.UNKNOWN_LEVEL: "{field}: {value} is no level of this cluster's network; allowed: {allowed}",
     Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
     Code.BEHIND: "fits, but {other} goes first",
-    Code.NO_GROUP: "PodGroup {name} does not exist",
+    Code.NO_GROUP: "PodGroup {name} does not exist in {api}",
     Code.GROUP_REFUSED: "the API server refuses to make PodGroup {name}: {message}",
     Code.FOREIGN_SCHEDULER: (
         "pod {pod} names scheduler {scheduler}, which does not carry Muster's extender"

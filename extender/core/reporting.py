@@ -15,7 +15,7 @@ from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Stage
 from extender.core.ingest import MARK
 from extender.core.objects import Condition, Manifest
-from extender.core.reasons import Code, refuse
+from extender.core.reasons import Code
 from extender.core.state import State, Then
 from extender.core.times import rfc3339
 
@@ -53,7 +53,8 @@ _VOLCANO_REASON = {
 
 def held_message(s: State, gang: Gang) -> str:
     """The constant sentence for members that are held, and for people (S1)."""
-    why = gang.refusal.render() if gang.refusal is not None else "it is being planned"
+    told = gang.told()
+    why = told.render() if told is not None else "it is being planned"
     return f"{MARK}gang {gang.key} waits: {why}"
 
 
@@ -192,10 +193,8 @@ def _conditions(gang: Gang, now: float) -> tuple[Condition, ...]:
 
 
 def _sentence(gang: Gang) -> str:
-    if gang.refusal is None:
-        return "being planned"
-    late = refuse(Code.TIMED_OUT, seconds=int(gang.timeout or 0)).render()
-    return f"{late}; {gang.refusal.render()}" if gang.timed_out else gang.refusal.render()
+    told = gang.told()
+    return told.render() if told is not None else "being planned"
 
 
 def _same(old: Condition, new: Condition) -> bool:
@@ -253,9 +252,10 @@ def _events(s: State, gang: Gang) -> None:
 
 def orphan_notices(s: State, gang: Gang) -> None:
     """A group that has no record: its members are where the reason can be read."""
-    if gang.uid or gang.refusal is None:
+    told = gang.told()
+    if gang.uid or told is None:
         return
     for slot in sorted(gang.members.values(), key=lambda m: m.name):
         if slot.uid:
-            ns, why = gang.key.namespace, gang.refusal.render()
-            s.notice(PODS, ns, slot.name, slot.uid, "Warning", str(gang.refusal.code), why)
+            ns, why = gang.key.namespace, told.render()
+            s.notice(PODS, ns, slot.name, slot.uid, "Warning", str(told.code), why)

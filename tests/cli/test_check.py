@@ -204,7 +204,7 @@ ACK = "pod-group.scheduling.sigs.k8s.io"
         ),
         (
             bare_pod(metadata={"labels": {f"{ACK}/name": "g", f"{ACK}/min-available": "0"}}),
-            "Pod p: min-available: error",
+            f"Pod p: metadata.labels[{ACK}/min-available]: error",
         ),
         (
             bare_pod(

@@ -33,7 +33,7 @@ async def neighbours_run(world: World) -> None:
 async def test_a_minimum_in_an_annotation(world: World, muster: Service, least: str) -> None:
     marks = {f"{KOORDINATOR}/name": "odd", f"{KOORDINATOR}/min-available": least}
     await world.create([pod("odd-0", annotations=marks)])
-    event = await world.until_event("odd-0", "min-available: ")
+    event = await world.until_event("odd-0", f"metadata.annotations[{KOORDINATOR}/min-available]: ")
     assert event["message"].endswith("is not allowed: a whole number of at least 1")
     await neighbours_run(world)
 

@@ -161,7 +161,7 @@ async def test_a_minimum_on_the_pods_that_is_none(near: World, name: str, minimu
         for marks in (member["metadata"]["labels"], member["metadata"]["annotations"]):
             marks.update({key: minimum for key in marks if key.endswith("/min-available")})
     await near.create(members)
-    words = f"min-available: '{minimum}' is not allowed: a whole number of at least 1"
+    words = f"/min-available]: '{minimum}' is not allowed: a whole number of at least 1"
     await near.until_event("wrong-0", words)
     await near.until(lambda: words in near.scheduled_message("wrong-0"), "the reason on a pod")
     assert near.ever_bound("wrong") == set()

@@ -111,10 +111,10 @@ async def test_the_podgroup_comes_after_its_pods(
 ) -> None:
     await world.nodes("n1", "n2", "n3", "n4")
     await world.create(convention.pods("train", 4, 4))
-    await world.until_event("train-0", f"PodGroup {world.namespace}/train does not exist")
-    await world.until(
-        lambda: "does not exist" in world.scheduled_message("train-3"), "the reason on a pod"
-    )
+    kind = convention.resource.api_version
+    why = f"PodGroup {world.namespace}/train does not exist in {kind}"
+    await world.until_event("train-0", why)
+    await world.until(lambda: why in world.scheduled_message("train-3"), "the reason on a pod")
     assert world.ever_bound() == set()
     await world.client.create(convention.resource, world.namespace, convention.record("train", 4))
     await world.until(lambda: world.phases() == ["Running"] * 4, "four running pods")

@@ -293,11 +293,18 @@ class Teller:
             assert [told[each] for each in ("running", "succeeded", "failed")] == want, told
 
     def condition(self, given: dict[str, str]) -> None:
-        """A condition on the group's own record whose type and message match."""
+        """A condition on the group's own record whose type and message match; /debug says why in its words."""
+        assert self.m.leader is not None
         for name, text in given.items():
             rows = self.group_of(name)["status"]["conditions"]
             told = [f"{row['type']}={row['status']}: {row['message']}" for row in rows]
             assert any(text in each for each in told), told
+            shown = self.m.leader.view.gang("default", name)
+            assert shown is not None
+            if shown["stage"] == "Waiting":
+                # The status of one that is being placed is written later.
+                waits = [r for r in rows if (r["type"], r["status"]) == ("Unschedulable", "True")]
+                assert [row["message"] for row in waits] in ([], [shown["message"]])
 
     def group_of(self, name: str) -> dict[str, Any]:
         found = [self.m.api.get(kind, name) for kind in GROUPS]
