@@ -118,7 +118,7 @@ async def test_explain_says_the_same_of_a_snapshot_as_of_the_service(
     assert said(capsys, "explain", "train", "--snapshot", str(path)) == (0, known)
     assert known["reasons"][0]["code"] == "NeverFits"
     code, words = said(capsys, "explain", "absent", "--snapshot", str(path))
-    assert (code, words) == (1, f"muster explain: no gang default/absent in {path}\n")
+    assert (code, words) == (1, {"error": f"no gang default/absent in {path}"})
     assert cli.main(["explain", "train", "--snapshot", str(path)]) == 0
     assert known["reasons"][0]["message"] in capsys.readouterr().out
 

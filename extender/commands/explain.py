@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.commands import service
-from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+from extender.commands.common import MISUSE, OK, answer, json_flag, no, say
 
 HELP = "say why a gang waits, or where it is"
 DEFAULT_URL = "http://127.0.0.1:8900"
@@ -47,8 +47,7 @@ def _of_snapshot(args: argparse.Namespace) -> int:
     name = args.gang if "/" in args.gang else f"default/{args.gang}"
     found = next((gang for gang in gangs if gang["group"] == name), None)
     if found is None:
-        say("explain", f"no gang {name} in {args.snapshot}")
-        return NO
+        return no(args, "explain", f"no gang {name} in {args.snapshot}")
     answer(found) if args.json else _print_one(found)
     return OK
 
@@ -65,18 +64,19 @@ def _of_service(args: argparse.Namespace) -> int:
     try:
         state = service.page(args, "/debug/state")
         if not isinstance(state, dict) or not {"synced", "leading"} <= state.keys():
-            say("explain", f"{args.url}: answers something else: is that Muster?")
-            return NO
+            return no(args, "explain", f"{args.url}: answers something else: is that Muster?")
         if not state["synced"]:
-            say("explain", f"{args.url}: the service has not read the cluster yet; see its log")
-            return NO
+            return no(
+                args,
+                "explain",
+                f"{args.url}: the service has not read the cluster yet; see its log",
+            )
         if not state["leading"]:
             say("explain", _standing_by(state))
         nothing = f"no gang {args.gang}: no PodGroup, job or pod of that name"
         found = service.page(args, path, nothing if args.gang is not None else "")
     except NoAnswer as error:
-        say("explain", error)
-        return NO
+        return no(args, "explain", error)
     if args.json:
         answer(found if args.gang is not None else {"gangs": found})
     elif args.gang is not None:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from extender.commands import service
-from extender.commands.common import MISUSE, NO, OK, answer, json_flag, say
+from extender.commands.common import MISUSE, NO, OK, answer, json_flag, no, say
 
 if TYPE_CHECKING:
     from extender.core.topology import Reading
@@ -65,8 +65,7 @@ def run(args: argparse.Namespace) -> int:
             _show(args, reading, model, busy) if args.what == "show" else _place(args, model, busy)
         )
     except NoAnswer as error:
-        say("topo", error)
-        return NO
+        return no(args, "topo", error)
     except MusterError as error:
         say("topo", f"{args.file}: {error}")
         return MISUSE

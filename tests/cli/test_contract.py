@@ -18,6 +18,8 @@ from extender import cli
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
 GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMember: %s}\n"
+#: A port that nobody can listen on.
+NOBODY = "http://127.0.0.1:0"
 OPENB = f"--nodes {ROOT}/tests/fragmentation/data/nodes.csv --pods {ROOT}/tests/fragmentation/data/pods.csv"
 PHILLY = (
     f"--jobs {ROOT}/tests/philly/data/jobs.csv --topo {ROOT}/tests/philly/data/topo.txt --nodes 8"
@@ -50,6 +52,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("topo place dump.txt --gpus 2", 0, "devices bandwidth_gbs broken"),
         ("topo place dump.txt --gpus 3", 1, "devices bandwidth_gbs broken"),
         ("topo place dump.txt --gpus 2 --busy 1", 1, "devices bandwidth_gbs broken"),
+        (f"explain --url {NOBODY}", 1, "error"),
+        (f"explain a/b --url {NOBODY}", 1, "error"),
+        (f"topo show some-node --url {NOBODY}", 1, "error"),
         ("simulate chaos --seeds 1", 0, "seeds steps violations"),
         (f"simulate openb {OPENB} --policy packing --seed 1", 0, "policy seed allocated_percent_at_100 allocated_percent_at_130 seconds"),
         (f"simulate philly {PHILLY}", 0, "rules"),
@@ -60,6 +65,8 @@ def test_the_answer_is_one_document_with_these_keys(words, code, keys, capsys):
     shown = capsys.readouterr()
     found: dict[str, Any] = json.loads(shown.out)
     assert set(keys.split()) <= found.keys()
+    if "error" in found:
+        assert shown.err == f"muster {words.split()[0]}: {found['error']}\n"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,7 @@ def test_bad_input_is_2_and_is_said_on_stderr_alone(words, capsys):
         *("simulate philly --jobs a --topo b --nodes x", "simulate chaos --seeds many"),
         *("simulate chaos now", "explain a b", "demo now", "agent now", "serve --config"),
         *("serve --config a --log-level loud", "serve --config a --log-format loud"),
+        *("check a --jsn", "explain --urll a", "replay a --svg b", "demo --reel", "agent --onec"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_2_and_shows_how_on_stderr_alone(words, capsys):

@@ -81,8 +81,9 @@ async def test_explain_without_a_name_lists_every_gang(url: str, capsys):
 async def test_explain_answers_no_for_a_gang_that_is_not_there(url: str, capsys):
     assert await explain("default/other", "--url", url, "--json") == 1
     shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "no gang default/other: no PodGroup, job or pod of that name" in shown.err
+    said = "no gang default/other: no PodGroup, job or pod of that name"
+    assert said in json.loads(shown.out)["error"]
+    assert said in shown.err
 
 
 class Pages(BaseHTTPRequestHandler):
