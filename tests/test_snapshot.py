@@ -116,6 +116,10 @@ async def test_explain_says_the_same_of_a_snapshot_as_of_the_service(
     (known,) = json.loads(json.dumps(service.view.gangs()))
     assert said(capsys, "explain", "--snapshot", str(path)) == (0, {"gangs": [known]})
     assert said(capsys, "explain", "train", "--snapshot", str(path)) == (0, known)
+    # A pod's name is what people have at hand.
+    member = known["pods"][0]["name"]
+    assert service.view.gang("default", member) == known
+    assert said(capsys, "explain", member, "--snapshot", str(path)) == (0, known)
     assert known["reasons"][0]["code"] == "NeverFits"
     code, words = said(capsys, "explain", "absent", "--snapshot", str(path))
     assert (code, words) == (1, {"error": f"no gang default/absent in {path}"})

@@ -15,7 +15,10 @@ DEFAULT_URL = "http://127.0.0.1:8900"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "gang", nargs="?", metavar="NS/NAME", help="its PodGroup or job; without it, every gang"
+        "gang",
+        nargs="?",
+        metavar="NS/NAME",
+        help="its PodGroup, its job or one of its pods; without it, every gang",
     )
     parser.add_argument("--url", default=DEFAULT_URL, help="of the service (default: %(default)s)")
     service.arguments(parser)
@@ -45,11 +48,18 @@ def _of_snapshot(args: argparse.Namespace) -> int:
         answer({"gangs": gangs}) if args.json else _print_all(gangs)
         return OK
     name = args.gang if "/" in args.gang else f"default/{args.gang}"
-    found = next((gang for gang in gangs if gang["group"] == name), None)
+    found = next((gang for gang in gangs if gang["group"] == name), None) or next(
+        (gang for gang in gangs if name in _members(gang)), None
+    )
     if found is None:
         return no(args, "explain", f"no gang {name} in {args.snapshot}")
     answer(found) if args.json else _print_one(found)
     return OK
+
+
+def _members(gang: dict[str, Any]) -> list[str]:
+    namespace, _, _ = gang["group"].partition("/")
+    return [f"{namespace}/{pod['name']}" for pod in gang["pods"]]
 
 
 def _of_service(args: argparse.Namespace) -> int:
@@ -73,7 +83,7 @@ def _of_service(args: argparse.Namespace) -> int:
             )
         if not state["leading"]:
             say("explain", _standing_by(state))
-        nothing = f"no gang {args.gang}: no PodGroup, job or pod of that name"
+        nothing = f"no gang {args.gang}: no PodGroup or job of that name, and no pod that is in one"
         found = service.page(args, path, nothing if args.gang is not None else "")
     except NoAnswer as error:
         return no(args, "explain", error)

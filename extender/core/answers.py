@@ -99,11 +99,14 @@ class StateView:
         return [inspecting.gang(self._s, self._s.gangs[key]) for key in sorted(self._s.gangs)]
 
     def gang(self, namespace: str, name: str) -> Manifest | None:
-        """JSON of one gang; of several kinds that share the name, the first in key order."""
+        """JSON of the gang of this name, or of the one with a member of this name; of several kinds
+        that share the name, the first in key order.
+        """
         for key in sorted(self._s.gangs):
             if (key.namespace, key.name) == (namespace, name):
                 return inspecting.gang(self._s, self._s.gangs[key])
-        return None
+        known = self._s.slots.get((namespace, name))
+        return inspecting.gang(self._s, known[0]) if known is not None else None
 
     def nodes(self) -> list[Manifest]:
         """JSON of ``/debug/nodes``."""

@@ -81,7 +81,7 @@ async def test_explain_without_a_name_lists_every_gang(url: str, capsys):
 async def test_explain_answers_no_for_a_gang_that_is_not_there(url: str, capsys):
     assert await explain("default/other", "--url", url, "--json") == 1
     shown = capsys.readouterr()
-    said = "no gang default/other: no PodGroup, job or pod of that name"
+    said = "no gang default/other: no PodGroup or job of that name, and no pod that is"
     assert said in json.loads(shown.out)["error"]
     assert said in shown.err
 
