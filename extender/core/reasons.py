@@ -120,7 +120,7 @@ _TEXT: dict[Code, str] = {
     Code.PARTS: "{placed} of {want} parts of {size} pods fit, each in one {level}",
     Code.NO_HYPER_NODE: "no node is in a HyperNode of tier {tier} or nearer",
     Code.UNKNOWN_LEVEL: "{field}: {value} is no level of this cluster's network; allowed: {allowed}",
-    Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} free in the cluster",
+    Code.MIN_RESOURCES: "minResources asks for {asked} {resource}, {free} of {total} free in the cluster",
     Code.BEHIND: "fits, but {other} goes first",
     Code.NO_GROUP: "PodGroup {name} does not exist in {api}",
     Code.GROUP_REFUSED: "the API server refuses to make PodGroup {name}: {message}",
