@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ async def test_manifest_02_with_four_plain_pods(world: World, muster: Service) -
 async def test_manifest_12_gets_the_clear_error(world: World, muster: Service) -> None:
     await fleet.add_namespace(world.client, "ml-training")
     world.namespace = "ml-training"
-    await world.client.create(api.PYTORCH_JOBS, "ml-training", {**shared("12"), "spec": {}})
+    (path,) = SHARED.glob("12-*.yaml")
+    await asyncio.to_thread(world.plane.kubectl, "apply", "-f", str(path))
     event = await world.until_event("my-training-job", "spec.pytorchReplicaSpecs")
     assert event["type"] == "Warning"
     held = await world.until_object(api.PYTORCH_JOBS, "my-training-job", conditions, "a condition")
