@@ -24,6 +24,8 @@ from extender.jobs.restarts import RECORD, Restarts
 LABEL: Final = "training.kubeflow.org/"
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 TASK_SPEC: Final = "volcano.sh/task-spec"
+#: Volcano's annotation of a job, which mpi-operator reads, and Kueue's label.
+QUEUE: Final = "scheduling.volcano.sh/queue-name"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 SCHEDULE_TIMEOUT: Final = f"{MUSTER_GROUP}/schedule-timeout-seconds"
 #: Holds the whole job once more; the PodGroup need not.
@@ -151,7 +153,10 @@ def group(job: TrainingJob, gone: Iterable[Replica], master: Role | None) -> Man
     most = max(1, job.total - len(missing))
     spec: Manifest = {
         "minMember": min(policy.min_available or most, most),
-        "queue": policy.queue or job.labels.get(QUEUE_LABEL) or "default",
+        "queue": policy.queue
+        or job.annotations.get(QUEUE)
+        or job.labels.get(QUEUE_LABEL)
+        or "default",
     }
     if policy.min_available and master:
         needed = master.replicas - sum(replica.role == master.name for replica in missing)
