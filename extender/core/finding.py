@@ -31,22 +31,20 @@ def find(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Places |
         return refusal
 
     def fits(part: Sequence[Slot], beside: Places) -> Places | Refusal:
-        ask.searches += 1
         mark = view.checkpoint()
         for slot, row in beside:
             assert slot.shape is not None
             view.place(slot.shape, row)
-        found = search(s, view, gang, part, {slot.name for slot in part}, beside)
+        found = search(s, view, gang, ask, part, {slot.name for slot in part}, beside)
         view.rollback(mark)
         return found
 
-    ask.searches += 1
     first = _placed(s, view, gang, ask, now)
     if not isinstance(first, Refusal):
         return first
     for other in choosing.others(gang, ask, fits):
-        ask.searches += 1
         found = _placed(s, view, gang, other, now)
+        ask.searches += other.searches
         if not isinstance(found, Refusal):
             return found
     return first
@@ -55,7 +53,7 @@ def find(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Places |
 def _placed(s: State, view: Snapshot, gang: Gang, ask: Ask, now: float) -> Places | Refusal:
     chosen = _away(s, view, gang, ask, now) or _with_pins(s, view, gang, ask)
     if isinstance(chosen, Refusal) and any(m.pinned or m.hint for m in ask.loose):
-        return search(s, view, gang, ask.loose, ask.required)
+        return search(s, view, gang, ask, ask.loose, ask.required)
     return chosen
 
 
@@ -86,7 +84,7 @@ def _with_pins(s: State, view: Snapshot, gang: Gang, ask: Ask) -> Places | Refus
         kept.append((slot, row))
     held = {slot.name for slot, _ in kept}
     rest = [m for m in ask.loose if m.name not in held]
-    found = search(s, view, gang, rest, ask.required - held, kept)
+    found = search(s, view, gang, ask, rest, ask.required - held, kept)
     view.rollback(mark)
     return found if isinstance(found, Refusal) else kept + found
 
@@ -95,11 +93,14 @@ def search(
     s: State,
     view: Snapshot,
     gang: Gang,
+    ask: Ask,
     slots: Sequence[Slot],
     required: set[str],
     kept: Sequence[tuple[Slot, int]] = (),
 ) -> Places | Refusal:
-    """Ask the planner for nodes: for parts of the gang, where it comes in any, else for all of it."""
+    """Ask the planner for nodes: for parts of the gang, where it comes in any, else for all of it. The
+    searches count as those of ``ask``.
+    """
     if not slots:
         return []
     wishes = dict.fromkeys([*gang.near, *(x for m in slots if m.shape for x in m.shape.near)])
@@ -112,11 +113,13 @@ def search(
     rows |= {slot.name: row for slot, row in kept}
     peers = sorted(set(rows.values()))
     if not any(wish.size for wish in wishes):
+        ask.searches += 1
         return _planned(s, view, slots, required, peers, limit)
 
     def plan_all(
         view: Snapshot, some: Sequence[Slot], peers: Sequence[int], limit: Limit | None
     ) -> Places | Refusal:
+        ask.searches += 1
         return _planned(s, view, some, {m.name for m in some}, list(peers), limit)
 
     found: Places | Refusal = []
@@ -184,16 +187,12 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
     for name, quantity in sorted(gang.min_resources.items()):
         asked = milli(quantity) if name == "cpu" else whole(quantity)
         column = columns.get(name)
-        free = total = 0
-        if column is not None:
-            free = int(np.maximum(view.free[view.alive, column], 0).sum())
-            total = int(view.allocatable[view.alive, column].sum())
+        free = 0 if column is None else int(np.maximum(view.free[view.alive, column], 0).sum())
         if asked > free:
             return refuse(
                 Code.MIN_RESOURCES,
                 asked=view.cluster.show(name, asked),
                 resource=name,
                 free=view.cluster.show(name, free),
-                total=view.cluster.show(name, total),
             )
     return None

@@ -158,7 +158,7 @@ def _no_room_for_more(s: State, view: Snapshot, gang: Gang, ask: Ask) -> Refusal
     """Why the first member beyond the minimum waits, once the gang itself does not."""
     if not gang.satisfied():
         return None
-    found = finding.search(s, view, gang, ask.loose, {ask.loose[0].name})
+    found = finding.search(s, view, gang, ask, ask.loose, {ask.loose[0].name})
     return found if isinstance(found, Refusal) else None
 
 

@@ -15,9 +15,10 @@ from extender.core.coordinator import Coordinator
 from extender.core.gang import Gang
 from extender.core.identity import GroupKey
 from extender.core.podgroups import VolcanoGroup
+from extender.core.shape import SLICE_SIZE, SLICE_TOPOLOGY
 from extender.core.state import Rules
 from extender.settings import Settings
-from tests.builders import node, pod
+from tests.builders import HOST, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -41,6 +42,15 @@ class Crowd:
             self.core.apply(event, self.now)
 
     def gang(self, namespace: str, name: str, *, gpus: int, size: int = 1, cpu: str = "1") -> None:
+        self._gang(namespace, name, [(gpus, cpu)] * size, {})
+
+    def parts(self, namespace: str, name: str, members: list[tuple[int, str]]) -> None:
+        """A gang whose members, of so many GPUs and so much cpu, are a part each."""
+        self._gang(namespace, name, members, {SLICE_TOPOLOGY: HOST, SLICE_SIZE: "1"})
+
+    def _gang(
+        self, namespace: str, name: str, members: list[tuple[int, str]], marks: dict[str, str]
+    ) -> None:
         self._made += 1
         stamp = (
             f"2026-01-01T{self._made // 3600:02}:{self._made // 60 % 60:02}:{self._made % 60:02}Z"
@@ -48,17 +58,17 @@ class Crowd:
         meta = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
         body = {
             "metadata": meta | {"resourceVersion": "1", "creationTimestamp": stamp},
-            "spec": {"minMember": size},
+            "spec": {"minMember": len(members)},
         }
         group = msgspec.convert(body, VolcanoGroup)
         self.core.apply(e.GroupSeen(VOLCANO_GROUPS, group), self.now)
-        for number in range(size):
+        for number, (gpus, cpu) in enumerate(members):
             member = pod(
                 f"{name}-{number}",
                 namespace=namespace,
                 gpus=gpus,
                 cpu=cpu,
-                annotations={GROUP: name},
+                annotations={GROUP: name, **marks},
             )
             self.core.apply(e.PodSeen(member), self.now)
 
@@ -95,6 +105,21 @@ def test_a_step_searches_for_so_many_and_the_next_goes_on(crowd: Crowd) -> None:
     assert steps[-1] == ["good"]
     assert len(steps) == 4
     assert crowd.searches == 201
+
+
+def test_each_part_of_a_gang_is_a_search(crowd: Crowd) -> None:
+    """Gangs of twenty parts that are unlike each other, of which the last fits nowhere."""
+    for number in range(20):
+        parts = [(9 if at == 19 else 0, f"{20 * number + at + 1}m") for at in range(20)]
+        crowd.parts("a", f"bad-{number}", parts)
+    crowd.gang("a", "good", gpus=1)
+    steps: list[list[str]] = []
+    while not steps or steps[-1] == []:
+        before = crowd.searches
+        steps.append(crowd.step())
+        # One more gang than fits: 20 parts, in four orders at most.
+        assert crowd.searches - before <= turns.STEP // turns.SEARCH + 100
+    assert steps[-1] == ["good"]
 
 
 def test_who_waits_asks_for_another_step_and_who_is_done_does_not(crowd: Crowd) -> None:
