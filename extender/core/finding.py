@@ -187,12 +187,16 @@ def _min_resources(view: Snapshot, gang: Gang) -> Refusal | None:
     for name, quantity in sorted(gang.min_resources.items()):
         asked = milli(quantity) if name == "cpu" else whole(quantity)
         column = columns.get(name)
-        free = 0 if column is None else int(np.maximum(view.free[view.alive, column], 0).sum())
+        free = total = 0
+        if column is not None:
+            free = int(np.maximum(view.free[view.alive, column], 0).sum())
+            total = int(view.allocatable[view.alive, column].sum())
         if asked > free:
             return refuse(
                 Code.MIN_RESOURCES,
                 asked=view.cluster.show(name, asked),
                 resource=name,
                 free=view.cluster.show(name, free),
+                total=view.cluster.show(name, total),
             )
     return None
