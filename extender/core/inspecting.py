@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import json, to_builtins
 
@@ -179,7 +180,11 @@ def _topology(labels: Mapping[str, str], place: Place | None) -> Manifest | None
     if not links:
         return None
     source = "agent" if place is not None and place.links else "labels"
-    return {"source": source, "annotation": json.decode(links)}
+    return {"source": source, "annotation": _read(links)}
+
+
+#: Once for all nodes that look the same.
+_read = lru_cache(maxsize=256)(json.decode)
 
 
 def _parts(left: Rooms) -> list[Manifest]:
