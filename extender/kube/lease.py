@@ -22,22 +22,17 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
-import msgspec
-import orjson
 from msgspec import Struct
 
-from extender.core.api import LEASES
 from extender.core.errors import ConfigError
 from extender.core.events import LeaderGained, LeaderLost
-from extender.core.objects import ApiStruct, Manifest, Meta
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
 from extender.kube.complaints import Complaints
 from extender.kube.label import LeaderLabel
-from extender.kube.replies import MERGE_PATCH, Reply, Requests
-from extender.kube.solo import AlwaysLeader
+from extender.kube.leaseobject import Lease, LeaseObject
+from extender.kube.replies import Requests
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
@@ -45,8 +40,6 @@ from extender.obs.metrics import Metrics
 LABEL_SECONDS = 15.0
 #: leaseTransitions is an int32.
 _MAX_EPOCH = 2**31 - 1
-
-__all__ = ["AlwaysLeader", "LeaderElector", "Timing", "boottime"]
 
 #: Ends of leading that nobody need look at.
 _ON_PURPOSE = ("stopped", "released")
@@ -79,18 +72,6 @@ class Timing(Struct, frozen=True):
             raise ConfigError(f"lease: drain {self.drain} is not allowed: 0 or more seconds")
 
 
-class _LeaseSpec(ApiStruct, frozen=True):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Lease(ApiStruct, frozen=True):
-    metadata: Meta = Meta()
-    spec: _LeaseSpec = _LeaseSpec()
-
-
 class LeaderElector:
     """One replica's side. :meth:`run` campaigns until cancelled; then call :meth:`release`."""
 
@@ -118,25 +99,27 @@ class LeaderElector:
         (the Lease's ``namespace`` if empty).
         """
         timing.check()
-        self._client = client
         self._inbox = inbox
         self._metrics = metrics
-        self._namespace = namespace
-        self._name = name
         self._identity = identity
         self._first_epoch = first_epoch
         self._timing = timing
         self._label = LeaderLabel(client, rng, pod_namespace or namespace, pod) if pod else None
         self._clock = clock
-        self._wall = wall
         self._rng = rng
         self._complaints = complaints or Complaints()
+        self._lease = LeaseObject(
+            client,
+            self._complaints,
+            namespace=namespace,
+            name=name,
+            duration=timing.duration,
+            timeout=timing.renew_deadline / 2,
+            clock=clock,
+            wall=wall,
+        )
         #: Whom the log named last as the holder that we stand by for.
         self._named = ""
-        self._decoder = msgspec.json.Decoder(_Lease)
-        #: The Lease as last read or written, and when it was first seen like that.
-        self._lease: _Lease | None = None
-        self._seen_at = 0.0
         #: Whether LeaderGained was said and LeaderLost was not.
         self._leading = False
         #: Nothing may be sent from here on, unless a renewal moves it.
@@ -161,7 +144,7 @@ class LeaderElector:
 
     def holder(self) -> str:
         """Who holds the Lease, as last read; empty where nobody does or it was never read."""
-        return (self._lease.spec.holder_identity or "") if self._lease is not None else ""
+        return self._lease.holder
 
     async def run(self) -> None:
         """Campaign, lead, and campaign again, until cancelled."""
@@ -184,13 +167,15 @@ class LeaderElector:
         self._lose("released")
         if self._label is not None:
             await self._label.settle()
-        lease = self._lease
+        lease = self._lease.seen
         if not self._settled or lease is None or lease.spec.holder_identity != self._identity:
             return
-        reply = await self._write("", lease, lease.spec.lease_transitions or 0, self._timing.retry)
+        reply = await self._lease.write(
+            "", lease, lease.spec.lease_transitions or 0, self._timing.retry
+        )
         if not reply.ok:
             _log.warning("not released", error=reply.message)
-        self._lease = None
+        self._lease.forget()
 
     async def close(self) -> None:
         """End what runs in the background."""
@@ -201,19 +186,20 @@ class LeaderElector:
         """Wait until the Lease is ours; whether its last holder has certainly stopped writing."""
         backoff = Backoff(self._rng, first=self._timing.retry / 4, most=self._timing.retry)
         while True:
-            reply = await self._read()
+            reply = await self._lease.read()
             sent = self._clock()
             if reply.code == 404:
-                reply = await self._create(sent)
+                reply = await self._lease.create(self._identity, self._first_epoch)
                 if reply.ok:
+                    self._valid_until = sent + self._timing.renew_deadline
                     return False
             elif not reply.ok:
-                self._complaints.wrong(f"read Lease {self._place}", reply.error())
-            elif (lease := self._lease) is not None and self._free(lease):
+                self._complaints.wrong(f"read Lease {self._lease.place}", reply.error())
+            elif (lease := self._lease.seen) is not None and self._free(lease):
                 clean = not lease.spec.holder_identity
                 epoch = max((lease.spec.lease_transitions or 0) + 1, self._first_epoch)
                 old = lease.spec.holder_identity or ""
-                reply = await self._write(self._identity, lease, min(epoch, _MAX_EPOCH))
+                reply = await self._lease.write(self._identity, lease, min(epoch, _MAX_EPOCH))
                 if reply.ok:
                     self._valid_until = sent + self._timing.renew_deadline
                     if self._label is not None:
@@ -226,23 +212,19 @@ class LeaderElector:
                 continue
             await asyncio.sleep(backoff.pause(reply.retry_after))
 
-    @property
-    def _place(self) -> str:
-        return f"{self._namespace}/{self._name}"
-
     def _stand_by(self) -> None:
         """Say who leads, once for each holder."""
         holder = self.holder()
         if holder != self._named:
             self._named = holder
-            _log.info("standing by", lease=self._place, holder=holder)
+            _log.info("standing by", lease=self._lease.place, holder=holder)
 
-    def _free(self, lease: _Lease) -> bool:
+    def _free(self, lease: Lease) -> bool:
         """Whether the Lease, as last read, may be taken: nobody's, our own of before, or expired."""
         if lease.spec.holder_identity in (None, "", self._identity):
             return True
         duration = max(self._timing.duration, float(lease.spec.lease_duration_seconds or 0))
-        return self._clock() > self._seen_at + duration
+        return self._clock() > self._lease.seen_at + duration
 
     async def _settle(self, *, clean: bool) -> bool:
         """Renew while requests of the old holder may still arrive; then lead, unless lost again."""
@@ -251,7 +233,7 @@ class LeaderElector:
             await asyncio.sleep(min(left, self._timing.retry))
             if not await self._renew():
                 return False
-        lease = self._lease
+        lease = self._lease.seen
         if lease is None or self._clock() >= self._valid_until:
             return False
         self._leading = self._settled = True
@@ -259,7 +241,7 @@ class LeaderElector:
         self._metrics.leader.set(1)
         self._metrics.leader_epoch.set(epoch)
         self._named = ""
-        _log.info("leading", lease=self._place, epoch=epoch)
+        _log.info("leading", lease=self._lease.place, epoch=epoch)
         self._inbox.put(LeaderGained(epoch))
         self._show()
         return True
@@ -280,11 +262,11 @@ class LeaderElector:
         """One renewal, tried again until the deadline; false when the Lease is no longer ours."""
         backoff = Backoff(self._rng, first=self._timing.retry / 8, most=self._timing.retry)
         while (left := self._valid_until - self._clock()) > 0:
-            lease = self._lease
+            lease = self._lease.seen
             if lease is None or lease.spec.holder_identity != self._identity:
                 return False
             sent = self._clock()
-            reply = await self._write(
+            reply = await self._lease.write(
                 self._identity,
                 lease,
                 lease.spec.lease_transitions or 0,
@@ -296,12 +278,12 @@ class LeaderElector:
                 return True
             self._metrics.lease_renewals.labels("refused" if reply.code else "unreachable").inc()
             if reply.code != 409:
-                self._complaints.wrong(f"renew Lease {self._place}", reply.error())
+                self._complaints.wrong(f"renew Lease {self._lease.place}", reply.error())
             if reply.code == 404:
-                self._lease = None
+                self._lease.forget()
                 return False
             # Somebody changed it, or our own write arrived though its answer did not.
-            if reply.code == 409 and (await self._read()).ok:
+            if reply.code == 409 and (await self._lease.read()).ok:
                 continue
             await asyncio.sleep(backoff.pause(reply.retry_after))
         return False
@@ -320,81 +302,3 @@ class LeaderElector:
     def _show(self) -> None:
         if self._label is not None:
             self._label.want(on=self._leading)
-
-    async def _read(self) -> Reply:
-        path = LEASES.path(self._namespace, self._name)
-        reply = await self._client.send("GET", path, timeout=self._timing.renew_deadline / 2)
-        if reply.ok:
-            return self._observe(reply)
-        if reply.code == 404:
-            self._lease = None
-        return reply
-
-    async def _create(self, sent: float) -> Reply:
-        spec = self._spec(self._identity, self._first_epoch)
-        spec["acquireTime"] = spec["renewTime"]
-        body: Manifest = {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": spec,
-        }
-        reply = await self._client.send(
-            "POST",
-            LEASES.path(self._namespace),
-            body=orjson.dumps(body),
-            timeout=self._timing.renew_deadline / 2,
-        )
-        if reply.ok:
-            reply = self._observe(reply)
-            self._valid_until = sent + self._timing.renew_deadline
-        elif reply.code != 409:
-            missing = f"the Lease needs namespace {self._namespace}: kubectl create namespace"
-            missing = f"{missing} {self._namespace}, or set leaderElection.namespace"
-            do = missing if reply.code == 404 else ""
-            self._complaints.wrong(f"create Lease {self._place}", reply.error(), do=do)
-        return reply
-
-    async def _write(
-        self,
-        holder: str,
-        lease: _Lease,
-        epoch: int,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> Reply:
-        """Replace what ``lease`` says, if it still says so (resourceVersion)."""
-        spec = self._spec(holder, epoch)
-        if holder != lease.spec.holder_identity:
-            spec["acquireTime"] = spec["renewTime"]
-        body = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
-        reply = await self._client.send(
-            "PATCH",
-            LEASES.path(self._namespace, self._name),
-            body=orjson.dumps(body),
-            content_type=MERGE_PATCH,
-            timeout=timeout if timeout is not None else self._timing.renew_deadline / 2,
-        )
-        return self._observe(reply) if reply.ok else reply
-
-    def _spec(self, holder: str, epoch: int) -> Manifest:
-        return {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, round(self._timing.duration)),
-            # For people: nothing here compares it with a clock.
-            "renewTime": datetime.fromtimestamp(self._wall(), UTC).strftime(
-                "%Y-%m-%dT%H:%M:%S.%fZ"
-            ),
-            "leaseTransitions": epoch,
-        }
-
-    def _observe(self, reply: Reply) -> Reply:
-        try:
-            lease = self._decoder.decode(reply.body)
-        except msgspec.DecodeError as error:
-            return Reply(0, reason="Garbage", message=f"Lease: {error}")
-        for what in ("read", "create", "renew"):
-            self._complaints.right(f"{what} Lease {self._place}")
-        if self._lease is None or lease.metadata != self._lease.metadata:
-            self._seen_at = self._clock()
-        self._lease = lease
-        return reply

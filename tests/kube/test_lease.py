@@ -15,8 +15,9 @@ import structlog
 from extender.core.errors import ConfigError
 from extender.core.events import LeaderGained, LeaderLost
 from extender.kube.label import LEADER_LABEL
-from extender.kube.lease import AlwaysLeader, LeaderElector, Timing
+from extender.kube.lease import LeaderElector, Timing
 from extender.kube.replies import Reply
+from extender.kube.solo import AlwaysLeader
 from extender.obs.metrics import Metrics
 from tests.kube.fakes import LeaseServer, Network, Recorder
 
