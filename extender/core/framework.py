@@ -215,6 +215,8 @@ class JobStep(Struct, frozen=True):
     failures: tuple[Failure, ...] = ()
     #: The one of them that was found in this pass.
     failed: Failure | None = None
+    #: All its pods are, or will be, stopped, and are made again together when the last is gone.
+    restarting: bool = False
     #: Delete the job itself (ttlSecondsAfterFinished has passed).
     delete_job: bool = False
 

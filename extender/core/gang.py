@@ -160,6 +160,11 @@ class Gang:
     #: Where and when members have failed, as its job says.
     failures: tuple[Failure, ...] = ()
 
+    #: Where its members were that its job has stopped to begin anew, by name, and until when nobody
+    #: behind it is planned there (core/keeping.py).
+    kept: dict[str, tuple[PodShape, str]] = field(default_factory=dict)
+    kept_until: float | None = None
+
     stage: Stage = Stage.WAITING
     attempt: int = 0
     #: When the attempt began (seconds).

@@ -11,6 +11,7 @@ from extender.core import (
     autoscaling,
     children,
     jobwrites,
+    keeping,
     releasing,
     stuck,
 )
@@ -70,6 +71,7 @@ def forget_job(s: State, job: Job) -> None:
     s.jobs_by_uid.pop(job.uid, None)
     gang = s.gangs.get(GroupKey(VOLCANO_GROUPS, job.namespace, job.name))
     if gang is not None and gang.job in (None, _key(job)):
+        keeping.end(s, gang)
         _want(s, gang, ())
     for resource in s.kinds:
         # One of another kind may have waited for the name.
@@ -133,7 +135,9 @@ def reconcile(s: State, job: Job, now: float) -> None:
     ends = list(job.ends.values())
     services = frozenset({*job.services, *coming})
     step = kind.reconcile(job.raw, pods, services, now, ends, s.health.news)
-    _failed(s, job, step)
+    key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
+    gang = s.gangs.get(key)
+    _restarts(s, job, gang, step, now)
     step = job.step = advising.show(s, job, kind, step, now)
     if step.annotations is None and not step.keep_ends:
         job.ends.clear()
@@ -154,8 +158,6 @@ def reconcile(s: State, job: Job, now: float) -> None:
         return
     _writes(s, job, step, now)
     stuck.tend(s, job, now)
-    key = GroupKey(VOLCANO_GROUPS, job.namespace, job.name)
-    gang = s.gangs.get(key)
     if gang is not None and gang.job != _key(job) and gang.job in s.jobs:
         if step.group is not None:
             _name_taken(s, job, s.jobs[gang.job])
@@ -172,10 +174,14 @@ def reconcile(s: State, job: Job, now: float) -> None:
         _gather(s, job, gang, step, step.wanted if complete else (), now)
 
 
-def _failed(s: State, job: Job, step: JobStep) -> None:
-    """A member was seen to fail: that says something about its node, as long as there is one."""
+def _restarts(s: State, job: Job, gang: Gang | None, step: JobStep, now: float) -> None:
+    """A member was seen to fail: that says something about its node, as long as there is one. While
+    the gang is stopped for it, its places are kept.
+    """
     if step.failed is not None and s.cluster.row_of(step.failed.node) is not None:
         s.health.note(step.failed, job.uid)
+    if gang is not None and gang.job == _key(job):
+        keeping.note(s, gang, step, now)
 
 
 def _look_again(s: State, job: Job, step: JobStep, now: float) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 
-from extender.core import attempts, finding, releasing, turns
+from extender.core import attempts, finding, keeping, releasing, turns
 from extender.core import commands as c
 from extender.core.asking import Ask, asked, not_plannable, signature, standing
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
@@ -23,6 +23,7 @@ from extender.core.state import State
 
 def plan_pass(s: State, now: float) -> None:
     """Plan the gangs that wait and may now fit, in order; what is too much, in the next step."""
+    keeping.expire(s, now)
     unchanged = s.cluster.capacity_generation
     waiting = [
         gang
@@ -35,7 +36,8 @@ def plan_pass(s: State, now: float) -> None:
     s.at = None
     if not waiting:
         return
-    waiting.sort(key=lambda g: (s.session.order_key(g.facts()), g.created, str(g.key)))
+    waiting.sort(key=lambda gang: keeping.order(s, gang))
+    line = keeping.Line(s)
     view: Snapshot | None = None
     known: dict[object, Refusal] = {}
     spent, late = 0, turns.overdue(waiting)
@@ -58,10 +60,13 @@ def plan_pass(s: State, now: float) -> None:
                 view = Snapshot(s.cluster)
                 s.evidence.ban(s.cluster, view)
                 _leave_out(s, view)
+            line.pass_to(gang, view)
             key = signature(gang, ask)
             refusal = known.get(key)
             if refusal is None:
                 refusal = _place(s, view, gang, ask, now)
+                if refusal is not None:
+                    refusal = line.behind(view, gang, ask, refusal, now)
                 spent += turns.SEARCH * max(ask.searches, 1)
             if refusal is not None:
                 known[key] = refusal

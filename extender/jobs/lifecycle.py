@@ -167,7 +167,12 @@ class TrainingKind(Kind):
         outcome = self._outcome(parsed, roll, stand, overdue=due is not None and now >= due)
         if stand.cause and not outcome:
             marks = together.restarted(parsed, roll, stand, stand.cause, now)
-            return JobStep(annotations=marks, failed=stand.cause.failure(now), keep_ends=True)
+            return JobStep(
+                annotations=marks,
+                failed=stand.cause.failure(now),
+                restarting=True,
+                keep_ends=True,
+            )
         if outcome:
             ended, message, why = outcome
             reason = self.cause(parsed, roll, ended, why)
@@ -200,6 +205,7 @@ class TrainingKind(Kind):
         return JobStep(
             wanted=() if stand.hold else roll.missing,
             failures=stand.record.failures,
+            restarting=stand.restarting,
             group=objects.group(parsed, roll.gone, self.head(parsed)),
             services=tuple(each for each in missing if self.dialled(parsed, each)),
             spare_services=tuple(each for each in missing if not self.dialled(parsed, each)),
