@@ -10,6 +10,7 @@ import itertools
 from enum import Enum, auto
 
 from extender.core.objects import Manifest
+from extender.sim.wakes import Wake
 
 #: The fake plugin that stands for a refusal by an extender; any event wakes its pods.
 EXTENDER = "Extender"
@@ -17,25 +18,6 @@ EXTENDER = "Extender"
 #: Seconds after which an unschedulable pod is tried again without an event, and between two looks.
 _LEFTOVER_SECONDS = 300.0
 _FLUSH_SECONDS = 30.0
-
-
-class Wake(Enum):
-    """What happened in the cluster, as far as it can make a pod schedulable."""
-
-    NODE_ADD = auto()
-    NODE_DELETE = auto()
-    NODE_ALLOCATABLE = auto()
-    NODE_LABELS = auto()
-    NODE_TAINTS = auto()
-    NODE_OTHER = auto()
-    POD_ADD = auto()
-    POD_UPDATE = auto()
-    POD_DELETE = auto()
-    #: The waiting pod itself changed: anything of it, or its labels or spec.
-    SELF = auto()
-    SELF_SPEC = auto()
-
-
 _WOKEN_BY: dict[str, frozenset[Wake]] = {
     EXTENDER: frozenset(Wake),
     "NodeResourcesFit": frozenset({Wake.NODE_ADD, Wake.NODE_ALLOCATABLE, Wake.POD_DELETE}),

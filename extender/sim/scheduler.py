@@ -31,9 +31,10 @@ from extender.sim.client import Client
 from extender.sim.diagnosis import Diagnosis, Failure
 from extender.sim.extenders import Extender, Post
 from extender.sim.intree import pinned, refuse
-from extender.sim.podfit import Amounts, Row, Usage, requests
-from extender.sim.schedqueue import EXTENDER, Entry, Queue, Wake
+from extender.sim.podfit import Amounts, Row, Usage, least_allocated, requests
+from extender.sim.schedqueue import EXTENDER, Entry, Queue
 from extender.sim.schedwriter import Writer
+from extender.sim.wakes import Wake, node_wakes
 
 #: Finished pods are as good as deleted to kube-scheduler's informer.
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -134,7 +135,7 @@ class Scheduler:
         row = self._usage.rows.get(name)
         old = row.node if row else None
         self._usage.set_node(name, node)
-        for wake in _node_wakes(old, node):
+        for wake in node_wakes(old, node):
             self.queue.move(wake, self._now())
 
     async def _follow_pods(self) -> None:
@@ -324,7 +325,7 @@ class Scheduler:
 
     async def _best(self, pod: Manifest, wanted: Amounts, found: list[Row]) -> str:
         """The node of the highest score: least allocated (0..100) plus the extenders'."""
-        scores = {row.name: _least_allocated(wanted, row) for row in found}
+        scores = {row.name: least_allocated(wanted, row) for row in found}
         for extender in self._entries:
             if not extender.prioritize_verb or not extender.interested(pod):
                 continue
@@ -393,43 +394,6 @@ class Scheduler:
         task = asyncio.create_task(steps)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
-
-
-def _least_allocated(wanted: Amounts, row: Row) -> int:
-    """Mean free percentage after placement over what the pod asks for (pod count apart).
-
-    A node that went, or lost a resource, while the extenders were asked counts as full in it.
-    """
-    names = [name for name, value in wanted.items() if value > 0 and name != "pods"]
-    if not names:
-        return 0
-    shares = [
-        (row.free(name) - wanted[name]) * 100 // row.allocatable[name]
-        for name in names
-        if row.allocatable.get(name)
-    ]
-    return int(sum(shares) // len(names))
-
-
-def _node_wakes(old: Manifest | None, new: Manifest | None) -> list[Wake]:
-    """Which changes of a node kube-scheduler takes for events; heartbeats are none."""
-    if old is None or new is None:
-        if old is new:
-            return []
-        return [Wake.NODE_ADD if old is None else Wake.NODE_DELETE]
-    before, after = _parts(old), _parts(new)
-    return [wake for wake in before if before[wake] != after[wake]]
-
-
-def _parts(node: Manifest) -> dict[Wake, list[Any]]:
-    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    conditions = [(item["type"], item["status"]) for item in status.get("conditions") or ()]
-    return {
-        Wake.NODE_ALLOCATABLE: [status.get("allocatable")],
-        Wake.NODE_LABELS: [meta.get("labels")],
-        Wake.NODE_TAINTS: [spec.get("taints"), spec.get("unschedulable")],
-        Wake.NODE_OTHER: [meta.get("annotations"), conditions],
-    }
 
 
 def _nominated(pod: Manifest) -> str:

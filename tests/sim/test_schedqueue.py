@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.sim.schedqueue import EXTENDER, Place, Queue, Wake
+from extender.sim.schedqueue import EXTENDER, Place, Queue
+from extender.sim.wakes import Wake
 
 HELD = frozenset({EXTENDER})
 FULL = frozenset({"NodeResourcesFit"})

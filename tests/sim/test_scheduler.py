@@ -12,8 +12,8 @@ from aiohttp import web
 from extender.core import api
 from extender.sim import fleet
 from extender.sim.extenders import Extender
-from extender.sim.podfit import Row
-from extender.sim.scheduler import Scheduler, _least_allocated
+from extender.sim.podfit import Row, least_allocated
+from extender.sim.scheduler import Scheduler
 from tests.sim.behaviour import binding, pin, pod
 from tests.sim.conftest import pod_when
 
@@ -441,6 +441,6 @@ async def test_nobody_is_evicted_for_an_equal(client, script, nodes):
 def test_a_node_that_went_while_the_extenders_were_asked_scores_nothing():
     """Chaos seed 259: its row has nothing allocatable any more."""
     row = Row("n1")
-    assert _least_allocated({"cpu": Decimal(1)}, row) == 0
+    assert least_allocated({"cpu": Decimal(1)}, row) == 0
     row.allocatable = {"cpu": Decimal(4)}
-    assert _least_allocated({"cpu": Decimal(1)}, row) == 75
+    assert least_allocated({"cpu": Decimal(1)}, row) == 75
