@@ -34,7 +34,8 @@ from extender.kernels.warm import compile_all
 from extender.kube import credentials
 from extender.kube.client import ApiClient
 from extender.kube.complaints import Complaints
-from extender.kube.executor import Executor, event_writer
+from extender.kube.eventwriter import event_writer
+from extender.kube.executor import Executor
 from extender.kube.lease import LeaderElector, Timing, boottime
 from extender.kube.reflector import Reflectors
 from extender.kube.reviews import Reviews

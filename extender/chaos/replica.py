@@ -20,7 +20,8 @@ from extender.core.errors import InvalidObject, WireError
 from extender.core.standing import stands
 from extender.http.verbs import Bindings, Result, Verbs
 from extender.jobs import KINDS
-from extender.kube.executor import Executor, event_writer
+from extender.kube.eventwriter import event_writer
+from extender.kube.executor import Executor
 from extender.kube.lease import LeaderElector, Timing
 from extender.kube.reflector import Reflectors
 from extender.loop import steady

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from extender.core.api import EVENTS, PODS
+from extender.core.api import PODS
 from extender.core.commands import OWNED, Bind, Create, Lane, Notice
 from extender.core.errors import ApiError
 from extender.core.events import Done
-from extender.core.objects import Manifest
 from extender.core.verdict import Inbox
 from extender.kube.backoff import Backoff
 from extender.kube.complaints import Complaints
 from extender.kube.lanes import Lanes
-from extender.kube.replies import MERGE_PATCH, Reply, Requests
+from extender.kube.replies import Reply, Requests
 from extender.kube.requests import (
     NO_RIGHT,
     RETRIED,
@@ -44,7 +41,7 @@ from extender.kube.requests import (
     told_of,
     wanted_right,
 )
-from extender.obs.events import UNSENT, Answer, EventWriter
+from extender.obs.events import EventWriter
 from extender.obs.log import logger
 from extender.obs.metrics import Metrics
 
@@ -367,34 +364,3 @@ def _result(reply: Reply) -> str:
     if reply.code:
         return "refused"
     return "not_leader" if reply.reason == "NotLeader" else "unknown"
-
-
-def event_writer(
-    client: Requests,
-    may_write: Callable[[], bool],
-    metrics: Metrics,
-    *,
-    instance: str,
-    clock: Callable[[], float],
-    wall: Callable[[], float] = time.time,
-    busy: Callable[[], bool] = lambda: False,
-) -> EventWriter:
-    """An :class:`EventWriter` that writes through ``client`` while this replica leads, slowly while
-    it is ``busy``.
-    """
-
-    async def post(namespace: str, body: Manifest) -> Answer:
-        if not may_write():
-            return Answer(UNSENT)
-        path = EVENTS.path(namespace)
-        reply = await client.send("POST", path, body=orjson.dumps(body))
-        return Answer(reply.code, reply.retry_after)
-
-    async def patch(namespace: str, name: str, body: Manifest) -> Answer:
-        if not may_write():
-            return Answer(UNSENT)
-        path, data = EVENTS.path(namespace, name), orjson.dumps(body)
-        reply = await client.send("PATCH", path, body=data, content_type=MERGE_PATCH)
-        return Answer(reply.code, reply.retry_after)
-
-    return EventWriter(post, patch, metrics, instance=instance, clock=clock, wall=wall, busy=busy)

@@ -8,7 +8,7 @@ import pytest
 from extender.core.api import GANG_PLANS, PODS, VOLCANO_GROUPS
 from extender.core.commands import Bind, Create, Delete, Lane, Notice
 from extender.core.events import Done
-from extender.kube.executor import event_writer
+from extender.kube.eventwriter import event_writer
 from extender.kube.replies import Reply
 from tests.kube.bench import BIND, BINDING, POD, Bench, patch, status
 
