@@ -162,3 +162,59 @@ async def test_subgroups_of_a_gang_are_each_in_one_tier(world: World, muster: Se
     of = world.bound("train")
     for part in (0, 1):
         assert len({int(of[f"train-{at}"][1:]) % 2 for at in range(part, 6, 2)}) == 1
+
+
+async def test_of_three_subgroups_the_two_that_fit_are_placed(
+    world: World, muster: Service
+) -> None:
+    await racks(world)
+    policy = {
+        "name": "parts",
+        "subGroupSize": 2,
+        "minSubGroups": 2,
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+    }
+    await world.group("train", 4, subGroupPolicy=[policy])
+    marks = {"scheduling.k8s.io/group-name": "train"}
+
+    def part(name: str, gpus: int) -> list[Manifest]:
+        labels = {"part": name}
+        return [
+            pod(f"train-{name}{at}", gpus=gpus, annotations=marks, labels=labels) for at in (0, 1)
+        ]
+
+    # The first part fits on no node; it lacks no more pods than the others.
+    await world.create([*part("p", 2), *part("q", 1)])
+    await until_refused(world, "train")
+    assert world.ever_bound() == set()
+    await world.create(part("r", 1))
+    await world.until(lambda: len(world.bound("train")) == 4, "four bound pods")
+    of = world.bound("train")
+    for name in ("q", "r"):
+        assert len({int(of[f"train-{name}{at}"][1:]) % 2 for at in (0, 1)}) == 1
+
+
+async def test_subgroups_of_a_leader_and_workers_have_a_node_each(
+    world: World, muster: Service
+) -> None:
+    await world.nodes("n1", "n3", gpus=2, labels={RACK: "a"})
+    await world.nodes("n2", "n4", gpus=2, labels={RACK: "b"})
+    policy = {
+        "name": "parts",
+        "subGroupSize": 3,
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+    }
+    await world.group("train", 6, subGroupPolicy=[policy])
+    marks = {"scheduling.k8s.io/group-name": "train"}
+    await world.create(
+        pod(f"train-{part}{at}", gpus=min(at, 1), annotations=marks, labels={"part": part})
+        for part in "pq"
+        for at in range(3)
+    )
+    await world.until(lambda: len(world.bound("train")) == 6, "six bound pods")
+    of = world.bound("train")
+    nodes = [{of[f"train-{part}{at}"] for at in range(3)} for part in "pq"]
+    assert [len(each) for each in nodes] == [1, 1]
+    assert len({int(name[1:]) % 2 for each in nodes for name in each}) == 1
