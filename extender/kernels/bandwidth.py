@@ -76,8 +76,9 @@ def _rings(count: Int64s, inside: Int64s) -> float:
 
     A linear program: maximise the sum of all rings' weights so that no pair carries more than its
     links. Revised simplex; columns are made when needed, as the shortest ring under the current
-    prices (Gilmore and Gomory 1961). Capacities are perturbed against degenerate steps, far below
-    the 1e-3 to which the answer is rounded.
+    prices (Gilmore and Gomory 1961). Capacities are perturbed against degenerate steps; the answer
+    is what all links are worth under the last prices, where nothing is left of that, and rounded to
+    1e-6, so that equal sets of devices are equal.
     """
     k = inside.shape[0]
     edge = np.full((k, k), -1, np.int64)
@@ -108,10 +109,11 @@ def _rings(count: Int64s, inside: Int64s) -> float:
         _pivot(inverse, value, step, leaving)
         ring[leaving] = slack < 0
     total = 0.0
-    for row in range(edges):
-        if ring[row]:
-            total += value[row]
-    return round(total * 1e3) / 1e3
+    for a in range(k):
+        for b in range(a + 1, k):
+            if edge[a, b] >= 0:
+                total += price[edge[a, b]] * count[inside[a], inside[b]]
+    return round(total * 1e6) / 1e6
 
 
 @numba.njit(cache=True)
