@@ -17,10 +17,11 @@ from extender.core.gang import Gang, Member, Slot
 from extender.core.identity import GANG_RESTART, REPLICA_INDEX_LABEL, GroupKey
 from extender.core.indexes import renumbered
 from extender.core.ingest import PLAN_ANNOTATION
+from extender.core.job import Admission, Job, admission_keys
 from extender.core.objects import Manifest, Pod
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, shape_of
-from extender.core.state import Admission, Job, State, admission_keys
+from extender.core.state import State
 
 #: How long a refused dry run is believed (quota may have been freed since).
 ADMISSION_SECONDS = 10.0

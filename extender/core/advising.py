@@ -7,8 +7,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from extender.core.framework import JobKind, JobStep
+from extender.core.job import Job
 from extender.core.objects import Manifest
-from extender.core.state import Job, State
+from extender.core.state import State
 from extender.core.times import rfc3339
 
 #: Type of the condition; it stands beside Created, and never last: kubectl shows the last as STATE.

@@ -12,8 +12,9 @@ from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import AUTOSCALERS
 from extender.core.events import Done
+from extender.core.job import Job
 from extender.core.objects import Manifest
-from extender.core.state import Job, State, Then
+from extender.core.state import State, Then
 
 _FLIGHT = ("autoscaler", "")
 

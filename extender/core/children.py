@@ -13,8 +13,9 @@ from extender.core.admission import ADMISSION_SECONDS
 from extender.core.api import Resource
 from extender.core.events import Done
 from extender.core.framework import Child
+from extender.core.job import Job
 from extender.core.objects import Manifest
-from extender.core.state import Job, State
+from extender.core.state import State
 
 
 def keep(s: State, job: Job, wanted: tuple[Child, ...]) -> bool:

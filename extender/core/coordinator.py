@@ -29,11 +29,12 @@ from extender.core.api import NODES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobKind
 from extender.core.gang import UNPLACED, Gang, Stage
 from extender.core.identity import GroupKey
+from extender.core.job import Job
 from extender.core.planner import OF_ROOM
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.routing import handlers
 from extender.core.session import Session
-from extender.core.state import Job, Rules, State
+from extender.core.state import Rules, State
 
 #: How long an object is left alone whose handling has failed by a fault of Muster's own (seconds).
 ASIDE_SECONDS = 30.0

@@ -21,7 +21,8 @@ from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
 from extender.core.framework import JobStep, Replica
 from extender.core.gang import Gang, Member, Slot, Stage
 from extender.core.identity import GANG_RESTART, GroupKey
-from extender.core.state import Job, State
+from extender.core.job import Job
+from extender.core.state import State
 
 #: A pass takes 10 µs a pod, and each pod has some five events in a life: a job of more pods than
 #: this rests between two passes, the longer the larger it is (seconds a pod, and at most).

@@ -15,9 +15,10 @@ from extender.core.framework import JobStep
 from extender.core.gang import Gang, Stage
 from extender.core.identity import GroupKey
 from extender.core.ingest import version
+from extender.core.job import Job
 from extender.core.objects import Manifest
 from extender.core.reporting import LANDING_SECONDS, REPORT_DELAY
-from extender.core.state import Job, State
+from extender.core.state import State
 
 #: Services that one step asks for (20 µs each).
 SERVICES_A_STEP = 50

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from extender.core import jobwrites, times
 from extender.core.api import PODS
+from extender.core.job import Job
 from extender.core.objects import Pod
-from extender.core.state import Job, State
+from extender.core.state import State
 
 
 def tend(s: State, job: Job, now: float) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from extender.core import commands as c
 from extender.core.api import MPI_JOBS, NODES, PODS, PYTORCH_JOBS
 from extender.core.gang import Gang, Slot
+from extender.core.job import Admission
 from extender.core.reasons import Code, refuse
-from extender.core.state import Admission
 from tests.builders import GPU
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine

@@ -8,8 +8,9 @@ from typing import Any
 from extender.core import advising
 from extender.core import commands as c
 from extender.core.api import PYTORCH_JOBS
+from extender.core.job import Job
 from extender.core.objects import Manifest
-from extender.core.state import Job, Rules, State
+from extender.core.state import Rules, State
 from extender.jobs.pytorch import PyTorchJob
 from extender.settings import Settings
 from tests.jobs.builders import job as manifest
