@@ -42,6 +42,7 @@ _ORDER = (
     Code.UNSCHEDULABLE,
     Code.TAINT,
     Code.VOLUME,
+    Code.NO_CLAIM,
     Code.SELECTOR,
     Code.NODE_NAME,
 )
@@ -103,7 +104,8 @@ def _static_refusals(snapshot: Snapshot, shape: PodShape) -> Iterator[tuple[Reas
         yield reason, ~fit.named(view, shape)
     yield Reason.of(Code.SELECTOR), ~fit.selected(view, shape)
     for claim, reach in reachable(view, snapshot.storage, shape):
-        yield Reason.of(Code.VOLUME, claim=claim), ~reach
+        known = snapshot.storage.has(shape.namespace, claim)
+        yield Reason.of(Code.VOLUME if known else Code.NO_CLAIM, claim=claim), ~reach
     yield Reason.of(Code.UNSCHEDULABLE), ~fit.schedulable(view, shape)
     yield from _taints(snapshot, shape)
     banned = snapshot.banned.get(shape, {})

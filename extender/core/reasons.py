@@ -29,6 +29,7 @@ class Code(StrEnum):
     POD_ANTI_AFFINITY = "PodAntiAffinityConflict"
     SPREAD = "TopologySpreadSkew"
     VOLUME = "VolumeNodeAffinityConflict"
+    NO_CLAIM = "ClaimMissing"
     NUMA_NODE = "NoRoomInOneNUMANode"
     NUMA_NODES = "NoRoomInFewestNUMANodes"
     PART = "NoRoomOnOneGPU"
@@ -89,6 +90,7 @@ _TEXT: dict[Code, str] = {
     Code.POD_AFFINITY: "required pod affinity on {key} is not met",
     Code.POD_ANTI_AFFINITY: "required pod anti-affinity on {key} conflicts",
     Code.SPREAD: "topology spread on {key} would exceed max skew {skew}",
+    Code.NO_CLAIM: "PersistentVolumeClaim {claim} does not exist",
     Code.VOLUME: "volume of claim {claim} cannot be used there",
     Code.NUMA_NODE: "no NUMA node has {asked} free together ({free}), policy single-numa-node",
     Code.NUMA_NODES: (

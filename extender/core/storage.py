@@ -62,6 +62,10 @@ class StorageView:
         self._claims = claims
         self._volumes = volumes
 
+    def has(self, namespace: str, claim: str) -> bool:
+        """Whether the claim exists, bound or not."""
+        return (namespace, claim) in self._claims
+
     def affinity(self, namespace: str, claim: str) -> NodeSelector | bool:
         """Which nodes can use the claim: a selector, all (True), or none (False).
 
