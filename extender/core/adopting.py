@@ -15,7 +15,7 @@ from extender.core.api import GANG_PLANS
 from extender.core.events import Done
 from extender.core.gang import UNPLACED, Gang, Member, Slot, Stage
 from extender.core.identity import GroupKey
-from extender.core.ingest import plain_key, version
+from extender.core.ingest import plain_key, tell_of_devices, version
 from extender.core.record import DONE, PLANNED, VOID, PlanRecord, decode, record_name
 from extender.core.shape import PodShape
 from extender.core.snapshot import Snapshot
@@ -71,6 +71,8 @@ def gained(s: State, event: e.LeaderGained, now: float) -> None:
         job.in_flight.clear()
         job.children.clear()  # another leader may have written them
         job.dirty = True
+    for uid, name in s.cluster.sharing():
+        tell_of_devices(s, uid, *name.split("/"))
 
 
 def lost(s: State) -> None:

@@ -218,6 +218,11 @@ class Cluster:
         registered = self.zones.equipment(self.pods.nodes[slot]).parts
         return parts.contradictions(told, self._shape(slot).aligned, registered)
 
+    def sharing(self) -> list[tuple[str, str]]:
+        """Counted pods that are told which parts of GPUs they have: uid, and ``namespace/name``."""
+        slots = self.pods.slots.items()
+        return [(uid, self.pods.names[slot]) for uid, slot in slots if slot in self.shared]
+
     def remove_pod(self, uid: str) -> None:
         """A pod is gone or has ended."""
         if self._forget(uid):

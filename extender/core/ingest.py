@@ -238,14 +238,18 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None, shape: PodShape 
         s.cluster.upsert_pod(pod, shape)
     except InvalidObject:
         s.count("invalid_pods")
-    for each in s.cluster.not_believed(uid):
-        meta = pod.metadata
-        s.notice(PODS, meta.namespace, meta.name, uid, "Warning", "InvalidDevices", str(each))
+    tell_of_devices(s, uid, pod.metadata.namespace, pod.metadata.name)
     after = s.cluster.row_of_pod(uid)
     if before is None and after is not None and not ours:
         _touch(s, node)
     elif before is not None and after is None:
         s.evidence.forget(s.cluster.name_of(before))
+
+
+def tell_of_devices(s: State, uid: str, namespace: str, name: str) -> None:
+    """Say on a pod that the devices that it says it has are not believed."""
+    for each in s.cluster.not_believed(uid):
+        s.notice(PODS, namespace, name, uid, "Warning", "InvalidDevices", str(each))
 
 
 def _update(

@@ -18,7 +18,7 @@ from extender.core.planner import Placement, Role, plan
 from extender.core.shape import PodShape, shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import Rules
-from extender.core.topology import equipment
+from extender.core.topology import devices, equipment
 from extender.core.topology.kubelet_shares import COUNT_ANNOTATION, MILLI_ANNOTATION
 from tests.builders import GPU, node, pod
 from tests.core import machine_stories as do
@@ -177,6 +177,18 @@ def test_a_pod_that_says_it_has_more_takes_what_it_asks_for_and_is_told(forged) 
     made.verify()
 
 
+def test_what_was_not_believed_before_this_replica_led_is_said_when_it_does() -> None:
+    brain = Coordinator(Rules(), SESSION, {})
+    unknown = {ALLOCATED: "b-0,NVIDIA,8000,30:;"}
+    # Of the pod's node nothing is known yet.
+    brain.apply(e.PodSeen(pod("r", node="a", requests=part(30), annotations=unknown)), 1.0)
+    for event in (e.NodeSeen(hami("a", 2)), e.Synced(), e.LeaderGained(1)):
+        brain.apply(event, 1.0)
+    [said] = [each for each in brain.step(2.0) if isinstance(each, c.Notice)]
+    assert (said.namespace, said.name, said.reason) == ("default", "r", "InvalidDevices")
+    assert said.message.endswith("devices that its node registers")
+
+
 def test_two_pods_that_say_they_have_the_same_room_take_it_twice() -> None:
     made = cluster(hami("a", 2))
     for at in range(2):
@@ -242,6 +254,30 @@ def test_a_wrong_annotation_takes_nobodys_node() -> None:
     # Requests that cannot be read still do.
     brain.apply(e.PodSeen(pod("x", node="a", requests={GPU: "many"})), 1.0)
     assert cluster.unreadable.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("health", "room"),
+    [
+        (("ok", "ok"), 2),
+        (("ok", "?"), 2),
+        (("ok", "ecc"), 1),
+        (("reset", "ecc"), 0),
+        (("ok", "lost"), 0),
+    ],
+)
+@pytest.mark.parametrize("convention", ["HAMi", "Alibaba"])
+def test_a_device_that_does_not_work_has_no_part_to_give(convention, health, room) -> None:
+    """As its agent tells; with one that is lost no container of the node starts."""
+    if convention == "HAMi":
+        ids, on, asks = ("a-0", "a-1"), hami("a", 2), share(100)
+    else:
+        marks = {MILLI_ANNOTATION: "1000"}
+        ids, on, asks = ("GPU-x", "GPU-y"), alibaba("a", 2), shape_of(pod("w", annotations=marks))
+    known = devices.Devices(ids=ids, health=health, held=(None, None), memory=(None, None))
+    told = {**on.metadata.annotations, devices.KEY: devices.encode(known)}
+    made = cluster(replace(on, metadata=replace(on.metadata, annotations=told)))
+    assert Snapshot(made).capacity(asks).tolist() == [room]
 
 
 def test_a_register_that_cannot_be_read_is_said_on_the_node() -> None:

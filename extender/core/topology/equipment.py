@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from extender.core.errors import InvalidObject
@@ -94,6 +95,8 @@ def read(
             found = _devices(annotations[devices.KEY], count)
         except InvalidObject as error:
             wrong.append(error)
+    if register is not None and found is not None:
+        register = _working(register, found)
     return Equipment(links, found, register), wrong
 
 
@@ -193,6 +196,19 @@ def _devices(text: str, count: int) -> Devices:
         field, allowed = f"metadata.annotations[{devices.KEY}].devices", f"{count}, as in "
         raise InvalidObject(field, len(found), allowed + annotation.KEY)
     return found
+
+
+def _working(register: registers.Devices, known: Devices) -> registers.Devices:
+    """What a node registers, without the slots of devices that its agent says do not work. Registers name
+    them by UUID, or (Alibaba's) by number.
+    """
+    names = zip(known.ids, map(str, range(len(known))), known.health, strict=True)
+    sick = {name for *both, health in names if not _works(health) for name in both}
+    if POISON.intersection(known.health):
+        sick = set(register.ids)
+    columns = zip(register.ids, register.slots, strict=True)
+    slots = tuple(0 if name in sick else count for name, count in columns)
+    return replace(register, slots=slots)
 
 
 def _works(health: str) -> bool:
