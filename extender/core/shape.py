@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from extender.core.alignment import Alignment, alignment_of
-from extender.core.errors import InvalidObject
+from extender.core.errors import Faults, InvalidObject
 from extender.core.indexes import INDEX_LABELS, told_apart
 from extender.core.objects import (
     Container,
@@ -158,30 +158,36 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
 
     ``ignore_pin`` leaves out the pin that Muster adds (see :func:`pinned_node`), ``ignore_node``
     leaves out spec.nodeName, which every bound pod has.
-    Raises InvalidObject (QuantityError for quantities) naming the field.
+    Raises InvalidObject (QuantityError for a quantity) naming the fields.
     """
     spec, meta = pod.spec, pod.metadata
+    faults = Faults()
+    keep = faults.keep
     labels = meta.labels
     namespace = meta.namespace or "default"
     affinity = spec.affinity
     node_affinity = affinity.node_affinity if affinity else None
     required = affinity.pod_affinity.required if affinity and affinity.pod_affinity else ()
-    together = _terms(required, namespace, labels, "podAffinity")
+    together = keep((), _terms, required, namespace, labels, "podAffinity")
     required = (
         affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
     )
-    apart = _terms(required, namespace, labels, "podAntiAffinity")
-    spread = _spreads(spec.topology_spread_constraints, labels)
+    apart = keep((), _terms, required, namespace, labels, "podAntiAffinity")
+    spread = keep((), _spreads, spec.topology_spread_constraints, labels)
     named = [each.selector for each in (*together, *apart)] + [each.selector for each in spread]
-    aligned = alignment_of(spec, meta.annotations)
+    aligned = keep((), alignment_of, spec, meta.annotations)
+    requests = keep({}, pod_requests, spec, pod.status)
+    on_nodes = keep(None, required_nodes, spec, ignore_pin=ignore_pin)
+    near = keep((), _near, meta.annotations)
+    faults.end()
     return PodShape(
         namespace=namespace,
         labels=_pairs(told_apart(labels, named)),
-        requests=tuple(sorted((pod_requests(spec, pod.status) | _annotated(aligned)).items())),
+        requests=tuple(sorted((requests | _annotated(aligned)).items())),
         priority=spec.priority or 0,
         node_name="" if ignore_node else spec.node_name,
         node_selector=_pairs(spec.node_selector),
-        node_affinity=required_nodes(spec, ignore_pin=ignore_pin),
+        node_affinity=on_nodes,
         preferred_nodes=node_affinity.preferred if node_affinity else (),
         tolerations=spec.tolerations,
         host_ports=_host_ports(spec),
@@ -189,7 +195,7 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         anti_affinity=apart,
         spread=spread,
         claims=_claims(spec),
-        near=_near(meta.annotations),
+        near=near,
         aligned=aligned,
     )
 

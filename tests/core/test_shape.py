@@ -179,3 +179,22 @@ def test_wrong_fields_are_named(spec, field):
         shape_of(pod("p", spec=spec))
     assert error.value.field == field
     assert error.value.allowed
+
+
+def test_every_wrong_part_is_named_at_once():
+    spec: dict[str, Any] = {
+        "affinity": apart(topologyKey="")["affinity"]
+        | nodes({"matchExpressions": [{"key": "a", "operator": "Like"}]})["affinity"],
+        "containers": [{"resources": {"requests": {"cpu": "1x"}}}],
+        **spreading(maxSkew=0),
+    }
+    slices = {"kueue.x-k8s.io/podset-slice-size": "many"}
+    with pytest.raises(InvalidObject) as error:
+        shape_of(pod("p", spec=spec, annotations=slices))
+    assert [each.field for each in error.value.each] == [
+        f"{APART}[0].topologyKey",
+        "spec.topologySpreadConstraints[0].maxSkew",
+        "spec.containers[0].resources.requests[cpu]",
+        f"{TERMS}[0].matchExpressions[0].operator",
+        "metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology]",
+    ]
