@@ -149,6 +149,15 @@ def assumed(node: Known) -> int:
     return len(_late(node.zones, node.pods)) if node.zones is not None else 0
 
 
+def unshown(node: Known) -> int:
+    """How many bound pods cannot be in what a NodeResourceTopology tells; where that is more than 0 for
+    long, nobody writes the object any more.
+    """
+    if node.zones is None:
+        return 0
+    return sum(isinstance(key, int) for key in _late(node.zones, node.pods))
+
+
 def compared(node: Known, now: Equipment) -> tuple[bool, Surprise | None]:
     """Whether something that was predicted is told, and what is surprising about it.
 

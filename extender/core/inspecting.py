@@ -163,6 +163,7 @@ def nodes(s: State) -> list[Manifest]:
                 "scope": place.kubelet.scope,
                 "free": free_by_zone(place),
                 "assumedPods": cluster.zones.assumed(name),
+                "podsNotShown": cluster.zones.unshown(name),
             }
         if (told := _topology(cluster.nodes.labels[row], place)) is not None:
             found[-1]["topology"] = told

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from extender.core.alignment import Alignment
-from extender.core.given import Key, Known, Surprise, assumed, compared, place_of
+from extender.core.given import Key, Known, Surprise, assumed, compared, place_of, unshown
 from extender.core.nodes import KEPT, CodeArray, NodeView
 from extender.core.places import Classes, Place, ZoneView
 from extender.core.topology.equipment import UNKNOWN, Equipment
@@ -129,6 +129,11 @@ class Zones:
         """How many pods of the node, reservations among them, are where the model says."""
         known = self._nodes.get(node)
         return assumed(known) if known is not None else 0
+
+    def unshown(self, node: str) -> int:
+        """How many of its bound pods the object that tells its zones does not show."""
+        known = self._nodes.get(node)
+        return unshown(known) if known is not None else 0
 
     def view(self, nodes: NodeView) -> ZoneView | None:
         """The zones of all rows, the same object until something changes; None: none are told."""

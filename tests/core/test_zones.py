@@ -368,6 +368,7 @@ def test_what_debug_nodes_shows() -> None:
         "scope": "container",
         "free": {GPU: [1, 4], "cpu": [8, 16]},
         "assumedPods": 1,
+        "podsNotShown": 1,
     }
     assert "zones" not in silent
 

@@ -48,6 +48,7 @@ class Story:
             "placed": self.placed,
             "surprises": self.surprises,
             "scores": self.scores,
+            "unshown": self.unshown,
         }
         self.tell(e.Synced(), e.LeaderGained(1))
 
@@ -128,6 +129,10 @@ class Story:
         names = [*asked["are"], "unseen"]
         found = view.prioritize(pod("plain", gpus=asked["gpus"]), names)
         assert dict(zip(asked["are"], found, strict=False)) == asked["are"]
+
+    def unshown(self, told: dict[str, int]) -> None:
+        shown = {each["name"]: each["zones"] for each in debug_nodes(self.core.state)}
+        assert {name: shown[name]["podsNotShown"] for name in told} == told
 
     def gangs(self) -> dict[str, Any]:
         return {key.name: gang for key, gang in self.core.state.gangs.items()}
