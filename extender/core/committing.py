@@ -17,6 +17,8 @@ from extender.core.learning import learn, note_refused, offered_by
 from extender.core.snapshot import Snapshot
 from extender.core.state import HeldBind, State
 
+#: Members whose pods are bound, whatever has become of them: there is nothing left to bind.
+_LANDED = PLACED | {Member.FAILED}
 #: A Binding that loses its precondition is tried again with the pod's new version this often.
 BIND_TRIES = 8
 #: One that has not come podMaxBackoffSeconds and this after its release is told again (seconds).
@@ -39,7 +41,7 @@ def bind_asked(s: State, event: e.BindAsked, now: float) -> None:
         return
     gang, slot = known
     s.reject(slot, "asked again")
-    if slot.state in PLACED and slot.node == event.node:
+    if slot.state in _LANDED and slot.node == event.node:
         s.send(c.Answer(event.token))
     elif slot.node != event.node or slot.deleting:
         where = f"it is planned on {slot.node}" if slot.node else "it is not planned"

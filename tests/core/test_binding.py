@@ -7,6 +7,7 @@ import pytest
 from extender.core import commands as c
 from extender.core.api import PODS
 from extender.core.binding import CALL_OFF_TRIES
+from extender.core.gang import Member
 from extender.core.standing import stands
 from tests.core import machine_stories as do
 from tests.core.machine import Fault, Machine
@@ -117,3 +118,32 @@ def test_a_member_beyond_the_minimum_whose_binding_conflicts_looks_at_its_node_a
     do.node(m, "n9", 1)
     m.rest()
     assert m.bound()["g-1"] == "n9"
+
+
+def test_a_member_that_has_failed_is_not_bound_again_when_bind_is_called_again() -> None:
+    """I1, chaos seed 1133: two that had failed made a third, which nobody was left beside, whole."""
+    m = Machine()
+    do.nodes(m, 2)
+    do.gang(m, "g", 3, 2)
+    m.rest()
+    bound = m.bound()
+    assert len(bound) == 2
+    (left,) = {"g-0", "g-1", "g-2"} - bound.keys()
+    for name in bound:
+        m.api.change((PODS, "default", name), status={"phase": "Failed"})
+    m.flush()
+    m.scheduler.held_back.add(left)
+    assert m.leader is not None
+    for name, node in bound.items():
+        raw = m.api.get(PODS, name)
+        assert raw is not None
+        uid = raw["metadata"]["uid"]
+        m.scheduler.ask_to_bind(m.leader, (PODS, "default", name), uid, node)
+    m.flush()
+    assert not m.scheduler.open
+    states = {name: slot.state for name, slot in do.of(m, "g").members.items()}
+    assert [states[name] for name in bound] == [Member.FAILED] * 2
+    m.scheduler.held_back.clear()
+    m.rest(30)
+    assert left not in m.bound()
+    m.finish()
