@@ -115,10 +115,12 @@ def _text(file: str) -> str:
 
 def _is_object(text: str) -> bool:
     """Whether it is one of Kubernetes' objects, or an annotation. A record of a log, whose line breaks
-    are spelt out, is none.
+    are spelt out, is none, nor is the JSON of a driver's tool.
     """
+    from extender.core.topology import is_rocm
+
     if text.lstrip().startswith("{"):
-        return '"kind"' in text or "\\n" not in text
+        return '"kind"' in text or not ("\\n" in text or is_rocm(text))
     lines = text.splitlines()
     return all(any(line.startswith(field) for line in lines) for field in ("kind:", "apiVersion:"))
 

@@ -52,6 +52,14 @@ def test_a_record_of_a_log(capsys, tmp_path: Path) -> None:
     assert json.loads(out)["nics"][0]["links"] == ["PIX", "SYS", "SYS", "?"]
 
 
+def test_the_json_of_a_tool_is_no_object(capsys, tmp_path: Path) -> None:
+    path = tmp_path / "rocm.json"
+    path.write_text('{"system": {"(Topology) Link type between DRM devices 0 and 1": "XGMI"}}')
+    code, out, err = ran(capsys, "parse", str(path), "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["links"] == [["X", "XGMI"], ["XGMI", "X"]]
+
+
 def test_parse(capsys, file: str) -> None:
     code, out, err = ran(capsys, "parse", file, "--json")
     assert (code, err) == (0, "")

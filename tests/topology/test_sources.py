@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,53 @@ def test_rocm_with_the_types_alone() -> None:
     assert before
     assert reading.topology.links[0].tolist() == [SELF, XGMI + 1, XGMI + 1, 0]
     assert reading.topology.numa.tolist() == [NO_ZONE] * 4
+
+
+def rocm_json(indent: int | None) -> str:
+    """The same node as `rocm-smi --showtopo --json` prints it: each pair once, all in strings."""
+    ways = {
+        "Weight": (15, 30, 72, 15, 72, 40),
+        "Hops": (1, 1, 3, 1, 3, 2),
+        "Link type": ("XGMI", "XGMI", "PCIE", "XGMI", "PCIE", "PCIE"),
+    }
+    nodes = {0: 0, 1: 0, 2: -1, 3: 1}
+    cards = {
+        f"card{gpu}": {"(Topology) Numa Node": str(node), "(Topology) Numa Affinity": str(node)}
+        for gpu, node in nodes.items()
+    }
+    pairs = {
+        f"(Topology) {about} between DRM devices {a} and {b}": str(word)
+        for about, words in ways.items()
+        for (a, b), word in zip(combinations(range(4), 2), words, strict=True)
+    }
+    return json.dumps({**cards, "system": pairs}, indent=indent)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_rocm_json(indent: int | None) -> None:
+    reading, same = read(rocm_json(indent)), read(ROCM)
+    assert reading.topology.links.tolist() == same.topology.links.tolist()
+    assert reading.topology.numa.tolist() == same.topology.numa.tolist()
+    assert (reading.words, reading.warnings) == (same.words, [])
+
+
+def test_rocm_json_of_some_gpus() -> None:
+    """The pairs of one GPU are gone; then one pair is; then there are more than Muster takes."""
+    text = rocm_json(2)
+    few = "\n".join(line for line in text.splitlines() if " 2 and" not in line)
+    few = "\n".join(line for line in few.splitlines() if "and 2" not in line)
+    reading = read(few)
+    assert reading.topology.index == (0, 1, 3)
+    assert reading.topology.links[0].tolist() == [SELF, XGMI + 1, SYS]
+    assert reading.topology.numa.tolist() == [0, 0, 1]
+    reading = read(text.replace("Link type between DRM devices 1 and 3", ""))
+    assert reading.warnings == [
+        "GPU1 to GPU3: '?' is no link that is known",
+        "GPU3 to GPU1: '?' is no link that is known",
+    ]
+    way = '"(Topology) Link type between DRM devices 0 and {}": "XGMI",'
+    with pytest.raises(InvalidObject, match=r"^dump: '2000 GPUs' is not allowed: at most "):
+        read("{" + "".join(way.format(gpu) for gpu in range(1, 2000)) + "}")
 
 
 def test_rocm_word_that_is_not_known() -> None:

@@ -30,7 +30,8 @@ from __future__ import annotations
 
 from extender.core.topology.dump import Reading as Reading
 from extender.core.topology.dump import read_dump
-from extender.core.topology.rocm import MARKS, read_rocm
+from extender.core.topology.rocm import is_rocm as is_rocm
+from extender.core.topology.rocm import read_rocm
 
 
 def read(text: str, product: str = "") -> Reading:
@@ -38,5 +39,4 @@ def read(text: str, product: str = "") -> Reading:
 
     Raises InvalidObject (field ``dump``) for any other text.
     """
-    amd = any(mark in text for mark in MARKS)
-    return read_rocm(text, product) if amd else read_dump(text, product)
+    return read_rocm(text, product) if is_rocm(text) else read_dump(text, product)

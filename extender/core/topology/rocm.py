@@ -1,4 +1,4 @@
-"""Reads the text of ``rocm-smi --showtopo`` and of ``amd-smi topology``.
+"""Reads what ``rocm-smi --showtopo`` and ``amd-smi topology`` print, as text and as JSON.
 
 Both print tables between GPUs (weight, hops, link type, bandwidth), rocm-smi by number and amd-smi
 by PCI address, and rocm-smi a list of NUMA nodes. A table may be missing: ``--showtopotype`` prints
@@ -34,8 +34,7 @@ from extender.core.topology.model import (
 )
 from extender.core.topology.pasted import lines_of
 
-#: Any of these in a text: it is of one of the two tools.
-MARKS = ("Link Type between two GPUs", "LINK TYPE TABLE", '"link_type"')
+_MARKS = ("Link Type between two GPUs", "LINK TYPE TABLE", '"link_type"')
 _TITLES = {
     "Weight between two GPUs": "weight",
     "WEIGHT TABLE": "weight",
@@ -57,6 +56,16 @@ _FIRST_ROW = re.compile(
 )
 _ROW = re.compile(rf"\s*(?:GPU([0-9]{{1,4}})|({_ADDRESS}))\s+(?!GPU|{_ADDRESS})(\S.*)")
 _NUMA = re.compile(r"\s*GPU ?\[?([0-9]+)\]?\s*:\s*\(Topology\) Numa Node:\s*(\S+)")
+#: One of the ways in ``rocm-smi --json``, which has each pair once.
+_PAIR = re.compile(
+    r"\(Topology\) (Weight|Hops|Link type) between DRM devices ([0-9]{1,4}) and ([0-9]{1,4})"
+    r'"\s*:\s*"?([^\s",}]+)',
+    re.IGNORECASE,
+)
+_CARD = re.compile(
+    r'"card([0-9]{1,4})"\s*:\s*\{[^{}]*"\(Topology\) Numa Node"\s*:\s*"?([0-9]{1,4})\b',
+    re.IGNORECASE,
+)
 
 
 class _Tables(Struct):
@@ -83,18 +92,27 @@ class _Gpu(Struct):
     links: list[_Way]
 
 
+def is_rocm(text: str) -> bool:
+    """Whether it is of one of the two tools."""
+    return any(mark in text for mark in _MARKS) or _PAIR.search(text) is not None
+
+
 def read_rocm(text: str, product: str = "") -> Reading:
     """The topology that ``text`` shows.
 
     Raises InvalidObject (field ``dump``) when it has no table of link types.
     """
     warnings: list[str] = []
-    tables = _of_json(text) if text.lstrip().startswith("[") else _of_text(text, warnings)
+    if text.lstrip().startswith("["):
+        tables = _of_json(text)
+    elif _PAIR.search(text) is not None:
+        tables = _of_pairs(text)
+    else:
+        tables = _of_text(text, warnings)
     names = list(tables.type)
     if not names:
         raise InvalidObject("dump", text.strip(), f"the output of {TOOLS}")
-    if len(names) > MOST_DEVICES:
-        raise InvalidObject("dump", f"{len(names)} GPUs", f"at most {MOST_DEVICES}")
+    _check_number(len(names))
     # An address is no number: amd-smi counts its GPUs in the order in which it prints them.
     index = tuple(int(name) if name.isdigit() else at for at, name in enumerate(names))
     square = [[_at(tables.type[name], j) for j in range(len(names))] for name in names]
@@ -136,6 +154,7 @@ def _of_json(text: str) -> _Tables:
         gpus = msgspec.json.decode(text, type=list[_Gpu])
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InvalidObject("dump", text.strip(), f"the output of {TOOLS} ({error})") from error
+    _check_number(len(gpus))
     tables = _Tables()
     for gpu in gpus:
         ways = {way.gpu: way for way in gpu.links}
@@ -149,6 +168,26 @@ def _of_json(text: str) -> _Tables:
             words = [str(getattr(way, field)) if way is not None else "?" for way in row]
             getattr(tables, name).setdefault(str(gpu.gpu), words)
     return tables
+
+
+def _of_pairs(text: str) -> _Tables:
+    """``rocm-smi --showtopo --json``."""
+    ways: dict[str, dict[tuple[int, int], str]] = {"weight": {}, "hops": {}, "link type": {}}
+    for about, a, b, word in _PAIR.findall(text):
+        both = ways[about.lower()]
+        both[int(a), int(b)] = both[int(b), int(a)] = word
+    tables = _Tables(nodes={int(gpu): int(node) for gpu, node in _CARD.findall(text)})
+    gpus = sorted({gpu for pair in ways["link type"] for gpu in pair})
+    _check_number(len(gpus))
+    for gpu in gpus:
+        for name, table in zip(ways, (tables.weight, tables.hops, tables.type), strict=True):
+            table[str(gpu)] = [ways[name].get((gpu, other), "?") for other in gpus]
+    return tables
+
+
+def _check_number(gpus: int) -> None:
+    if gpus > MOST_DEVICES:
+        raise InvalidObject("dump", f"{gpus} GPUs", f"at most {MOST_DEVICES}")
 
 
 def _links(
