@@ -182,6 +182,9 @@ async def live(
         assert {pod["status"]["phase"] for pod in pods} == {"Running"}
         logs, _ = await call("get_job_logs", name=called, is_master=master is not None)
         assert logs == {each: f"{each} has loss 0.1\n" for each in of_master or names}
+        of = {"name": called, "is_master": master is not None}
+        followed, _ = await call("get_job_logs", follow=True, **of)
+        assert followed == {each: f"{each} has loss 0.1" for each in of_master or names}
         assert await call("is_job_created", name=called) is True
         assert await call("is_job_running", name=called) is True
         for other in ("restarting", "succeeded", "failed"):
