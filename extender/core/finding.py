@@ -4,14 +4,14 @@ by part where it comes in parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from extender.core import choosing, parts
 from extender.core.asking import Ask
 from extender.core.gang import Gang, Slot, slot_order
-from extender.core.partition import parts_of
+from extender.core.partition import Part, parts_of
 from extender.core.planner import Placement, Role, plan
 from extender.core.quantity import milli, whole
 from extender.core.reasons import Code, Refusal, refuse
@@ -104,17 +104,32 @@ def search(
     if not slots:
         return []
     wishes = dict.fromkeys([*gang.near, *(x for m in slots if m.shape for x in m.shape.near)])
-    told = s.cluster.nodes.domains.levels
-    limit = limit_of(list(wishes), view.view.domains, told)
+    limit = limit_of(list(wishes), view.view.domains, s.cluster.nodes.domains.levels)
     if isinstance(limit, Refusal):
         return limit
     placed = {m.name: s.cluster.row_of(m.node) for m in gang.members.values() if m.node}
     rows = {name: row for name, row in placed.items() if row is not None}
     rows |= {slot.name: row for slot, row in kept}
-    peers = sorted(set(rows.values()))
     if not any(wish.size for wish in wishes):
         ask.searches += 1
-        return _planned(s, view, slots, required, peers, limit)
+        return _planned(s, view, slots, required, sorted(set(rows.values())), limit)
+
+    return _by_parts(s, view, gang, ask, slots, required, rows, limit)
+
+
+def _by_parts(
+    s: State,
+    view: Snapshot,
+    gang: Gang,
+    ask: Ask,
+    slots: Sequence[Slot],
+    required: set[str],
+    rows: Mapping[str, int],
+    limit: Limit | None,
+) -> Places | Refusal:
+    """Places for all ``slots``; else for the required ones, and for as many further parts as find them.
+    ``rows`` of members that have theirs, by name.
+    """
 
     def plan_all(
         view: Snapshot, some: Sequence[Slot], peers: Sequence[int], limit: Limit | None
@@ -122,21 +137,36 @@ def search(
         ask.searches += 1
         return _planned(s, view, some, {m.name for m in some}, list(peers), limit)
 
-    found: Places | Refusal = []
-    musts = [m for m in slots if m.name in required]
-    for some in [slots] if len(musts) == len(slots) else [slots, musts]:
+    def divided(some: Sequence[Slot], rows: Mapping[str, int]) -> list[Part] | Refusal:
         names = {m.name for m in some}
-        members = sorted(
-            (m for m in gang.members.values() if m.name in rows or m.name in names), key=slot_order
-        )
-        split = parts_of(members, gang.near, view.view.domains, told, rows)
-        if isinstance(split, Refusal):
-            return split
-        inside = {m.name for part in split for m in part.slots}
+        members = (m for m in gang.members.values() if m.name in rows or m.name in names)
+        told = s.cluster.nodes.domains.levels
+        return parts_of(sorted(members, key=slot_order), gang.near, view.view.domains, told, rows)
+
+    def placed(some: Sequence[Slot]) -> Places | Refusal:
+        own = divided(some, rows)
+        if isinstance(own, Refusal):
+            return own
+        inside = {m.name for part in own for m in part.slots}
         rest = [m for m in some if m.name not in inside]
-        found = parts.search(s.session, view, split, rest, peers, limit, plan_all)
-        if not isinstance(found, Refusal):
-            break
+        return parts.search(s.session, view, own, rest, peers, limit, plan_all)
+
+    peers = sorted(set(rows.values()))
+    musts = [m for m in slots if m.name in required]
+    found = placed(slots)
+    if not isinstance(found, Refusal) or len(musts) == len(slots):
+        return found
+    found = placed(musts)
+    if isinstance(found, Refusal):
+        return found
+    there = {**rows, **{slot.name: row for slot, row in found}}
+    more = divided([m for m in slots if m.name not in required], there)
+    if not isinstance(more, Refusal):
+        mark = view.checkpoint()
+        parts.put(view, found)
+        peers = sorted(set(there.values()))
+        found += parts.further(s.session, view, more, peers, limit, plan_all)
+        view.rollback(mark)
     return found
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,6 +82,35 @@ def search(
     together = plan(view, [*(s for part in parts for s in part.slots), *rest], peers, limit)
     # Where it is not the parts, say what it is.
     return together if isinstance(together, Refusal) else found
+
+
+def further(
+    session: Session,
+    view: Snapshot,
+    parts: Sequence[Part],
+    peers: Sequence[int],
+    limit: Limit | None,
+    plan: Plan,
+) -> Places:
+    """Places for as many of the ``parts`` as find them, each for itself, where the rest of the gang, at
+    the rows of ``peers``, does not wait for them. ``view`` is left as it was found.
+    """
+    bound = -1 if limit is None else limit.bound
+    hosts = with_hosts(view.view.domains, Preference(view).names)
+    chosen: Places = []
+    for rows in islice(_homes(hosts, view, bound, peers), 1):
+        part_of = view if rows is None else view.within(rows)
+        mark = part_of.checkpoint()
+        for group in _grouped(session, part_of, parts):
+            for part in group.parts:
+                near = Limit(bound=part.level) if part.hard else Limit(prefer=part.level)
+                one = plan(part_of, part.slots, part.mates, near)
+                if isinstance(one, Refusal):
+                    break  # Nor do those that are like it.
+                put(part_of, one)
+                chosen += one
+        part_of.rollback(mark)
+    return chosen
 
 
 def _within(view: Snapshot, ask: _Ask) -> Places | Refusal:
@@ -164,7 +194,7 @@ def _in_order(
     done = 0
     for at, group in enumerate(groups):
         found = _at_once(ask.session, view, hosts, group)
-        _put(view, found)
+        put(view, found)
         there = len(found) // len(group.parts[0].slots)
         done += there
         for part in group.parts[there:]:
@@ -173,7 +203,7 @@ def _in_order(
                 level, want = _label(hosts, part.level), len(ask.parts)
                 code, size = Code.PARTS, part.size
                 return _Short(at, refuse(code, level=level, want=want, size=size, placed=done))
-            _put(view, one)
+            put(view, one)
             found += one
             done += 1
         chosen += found
@@ -186,7 +216,8 @@ def _in_order(
     return chosen
 
 
-def _put(view: Snapshot, places: Places) -> None:
+def put(view: Snapshot, places: Places) -> None:
+    """Place these members."""
     for (shape, row), count in Counter((slot.shape, row) for slot, row in places).items():
         assert shape is not None
         view.place(shape, row, count)

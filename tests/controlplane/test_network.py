@@ -12,7 +12,7 @@ import pytest
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.runtime import Service
-from tests.controlplane.gangs import until_refused
+from tests.controlplane.gangs import read, until_refused
 from tests.controlplane.world import World, pod
 
 CRDS = Path(__file__).parent / "hypernodes.yaml"
@@ -218,3 +218,32 @@ async def test_subgroups_of_a_leader_and_workers_have_a_node_each(
     nodes = [{of[f"train-{part}{at}"] for at in range(3)} for part in "pq"]
     assert [len(each) for each in nodes] == [1, 1]
     assert len({int(name[1:]) % 2 for each in nodes for name in each}) == 1
+
+
+async def test_subgroups_beyond_the_minimum_are_placed_as_far_as_they_fit(
+    world: World, muster: Service
+) -> None:
+    await racks(world)
+    policy = {
+        "name": "parts",
+        "subGroupSize": 2,
+        "minSubGroups": 1,
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+    }
+    # All pods are there when the group comes: a rack has room for one part, the third has none.
+    marks = {"scheduling.k8s.io/group-name": "train"}
+    await world.create(
+        pod(f"train-{part}{at}", annotations=marks, labels={"part": part})
+        for part in "pqr"
+        for at in (0, 1)
+    )
+    gangs = muster.loop.coordinator.state.gangs
+    await read(lambda: any(len(gang.members) == 6 for gang in gangs.values()), "six pods")
+    await world.group("train", 2, subGroupPolicy=[policy])
+    await world.until(lambda: len(world.bound("train")) == 4, "four bound pods")
+    await world.nodes("n7", gpus=1, labels={RACK: "a"})
+    await world.until(lambda: len(world.bound("train")) == 6, "six bound pods")
+    of = world.bound("train")
+    for part in "pqr":
+        assert len({int(of[f"train-{part}{at}"][1:]) % 2 for at in (0, 1)}) == 1

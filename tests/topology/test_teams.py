@@ -13,13 +13,19 @@ from tests.builders import node, pod
 from tests.topology.test_parts import NOW, core, fits, group, planned, rack
 
 
-def seen(made: Coordinator, parts: list[list[int]], *, racks: bool = True) -> list[list[str]]:
-    """The nodes of parts whose members ask for so many GPUs; the first of each is its leader."""
+def seen(made: Coordinator, parts: list[list[int]], *, least: int = 0) -> list[list[str]]:
+    """The nodes of parts whose members ask for so many GPUs; the first of each is its leader. So many
+    have to be whole at ``least``, 0: all.
+    """
     size = len(parts[0])
-    policy = {"name": "s", "subGroupSize": size, "matchLabelKeys": ["part"]}
-    if racks:
-        policy["networkTopology"] = {"highestTierAllowed": 1}
-    made.apply(group(size * len(parts), subGroupPolicy=[policy]), NOW)
+    policy = {
+        "name": "s",
+        "subGroupSize": size,
+        "minSubGroups": least,
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"highestTierAllowed": 1},
+    }
+    made.apply(group(1 if least else size * len(parts), subGroupPolicy=[policy]), NOW)
     for at, gpus in enumerate(each for part in parts for each in part):
         task = "worker" if at % size else "leader"
         marks = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": task}
@@ -91,3 +97,23 @@ def test_parts_of_several_sizes_are_tried_in_other_orders(
     """In the first order one part takes what another needs."""
     where = seen(core(room), parts)
     assert all(map(all, where))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_as_many_parts_beyond_the_minimum_as_fit_are_placed(seed: int) -> None:
+    rng = random.Random(seed)
+    room = [rng.choice((0, 1, 2, 3, 4)) for _ in range(rng.randint(2, 6))]
+    part = rng.choice(([1, 1], [1, 1, 1], [0, 2], [0, 1, 1]))
+    parts = [part] * 5
+    where = seen(core(room), parts, least=1)
+    whole = [nodes for nodes in where if all(nodes)]
+    assert all(any(nodes) == all(nodes) for nodes in where)
+    used = Counter[str]()
+    for nodes in where:
+        for gpus, name in zip(part, nodes, strict=True):
+            used[name] += gpus
+    left = [gpus - used[f"n{at}"] for at, gpus in enumerate(room)]
+    assert min(left) >= 0
+    asked = [gpus for gpus in part if gpus]
+    assert len(whole) == len(parts) or not fits([asked], left, racks=True)
+    assert bool(whole) == fits([asked], room, racks=True)
