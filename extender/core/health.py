@@ -113,6 +113,8 @@ class Health:
 
     def deleted(self, name: str, now: float) -> None:
         """A node was deleted. That is believed at once of one that was not well, or about to go."""
+        if name in self.gone:
+            return
         if name in self._lost or name in self._leaving or name in self._silent:
             self.gone[name] = now
             self._tell(name, _GONE, "", "", now)

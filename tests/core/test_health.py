@@ -43,6 +43,17 @@ def test_one_job_is_one_gang_however_often_it_fails() -> None:
     assert health.avoided((), NOW + 9) == []
 
 
+def test_a_deletion_that_is_told_twice_counts_from_the_first() -> None:
+    health = Health(Avoid(), Notices(), Loss(deleted=40.0))
+    health.deleted("n1", NOW)
+    health.deleted("n1", NOW + 30)
+    assert not health.dead("n1")
+    assert health.next_loss(NOW) == NOW + 40
+    assert health.believe(NOW + 40) == ["n1"]
+    assert health.dead("n1")
+    assert health.believe(NOW + 50) == []
+
+
 def test_what_is_too_old_is_kept_no_longer() -> None:
     health = told(NOW)
     for later in (NOW, NOW + 1800, NOW + 3600 + FORGET_SECONDS):
