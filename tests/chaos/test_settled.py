@@ -43,7 +43,7 @@ def problems(pods, least, room=8):
     for index, (task, phase) in enumerate(pods):
         notes = {"scheduling.k8s.io/group-name": "g", "volcano.sh/task-spec": task}
         meta = {"name": f"g-{index}", "namespace": NAMESPACE, "annotations": notes}
-        spec = {"containers": [{"name": "main"}]}
+        spec = {"containers": [{"name": "main", "image": "none"}]}
         where = {} if phase == "Pending" else {"nodeName": "n0"}
         pod = {"metadata": meta, "spec": spec | where, "status": {"phase": phase}}
         put(store, api.PODS, NAMESPACE, pod)
