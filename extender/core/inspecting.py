@@ -153,9 +153,10 @@ def nodes(s: State) -> list[Manifest]:
         found.append({"name": name, "allocatable": allocatable, "used": used, "reserved": reserved})
         if (avoided := s.health.avoiding.get(name)) is not None:
             found[-1]["avoided"] = {"gangsFailed": avoided.gangs, "until": rfc3339(avoided.until)}
-        for word, news in (("lost", s.health.news.lost), ("leaving", s.health.news.leaving)):
-            if name in news:
-                found[-1][word] = news[name]
+        news = s.health.news
+        for word, said in (("lost", news.lost), ("silent", news.silent), ("leaving", news.leaving)):
+            if name in said:
+                found[-1][word] = said[name]
         place = cluster.zones.place(name)
         if place is not None:
             found[-1]["zones"] = {

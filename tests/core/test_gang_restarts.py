@@ -183,6 +183,9 @@ def test_a_pod_on_a_dead_node_is_removed_after_its_grace() -> None:
     taint(m, node, UNREACHABLE)
     m.rest(5)
     assert record(m) == {}
+    shown = {each["name"]: each.get("silent") for each in inspecting.nodes(leader(m).state)}
+    assert shown.pop(node) == "is not heard of"
+    assert set(shown.values()) == {None}
     m.api.delete((PODS, "default", "j-worker-1"))
     m.rest(40)
     assert [*m.bound()] == ["j-worker-1"]
