@@ -5,20 +5,29 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from msgspec.structs import replace
+
 from extender.core import events as e
 from extender.core.api import NODE_TOPOLOGIES, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
 from extender.core.objects import Meta
 from extender.core.planner import Placement, Role, plan
-from extender.core.podgroups import VolcanoGroup, VolcanoGroupSpec
+from extender.core.podgroups import (
+    NetworkTopology,
+    SubGroupPolicy,
+    VolcanoGroup,
+    VolcanoGroupSpec,
+)
 from extender.core.shape import shape_of
 from extender.core.snapshot import Snapshot
 from extender.core.state import Rules
+from extender.core.topology.domains import Level
 from extender.core.topology.kubelet import admit
 from tests.builders import node, pod
 from tests.core.planning import SESSION
 from tests.core.test_zones import tell, topology
 
+RACK = "net/rack"
 POLICIES = ("single-numa-node", "restricted", "best-effort")
 
 
@@ -89,3 +98,44 @@ def test_gangs_of_several_kinds_are_admitted_in_the_order_of_their_names() -> No
             assert place is not None
             assert place.refused == (), (number, name)
     assert min(placed[True], placed[False]) > 50
+
+
+def test_parts_of_several_kinds_are_admitted_too() -> None:
+    """Each part is a small pod and some larger ones, in one rack; the parts are like each other."""
+    placed: Counter[bool] = Counter()
+    for number in range(300):
+        rng = random.Random(number)
+        brain = Coordinator(Rules(levels=(Level(RACK),)), SESSION, {})
+        small, large, size = rng.randint(0, 2), rng.randint(1, 3), rng.randint(2, 3)
+        parts = rng.randint(2, 3)
+        mark = {"scheduling.k8s.io/group-name": "g"}
+        policy = SubGroupPolicy(
+            network_topology=NetworkTopology(highest_tier_allowed=1),
+            sub_group_size=size,
+            match_label_keys=("part",),
+        )
+        spec = VolcanoGroupSpec(min_member=size * parts, sub_group_policy=(policy,))
+        group = VolcanoGroup(Meta(name="g", namespace="default", uid="g"), spec)
+        events = [e.Synced(), e.LeaderGained(1), e.GroupSeen(VOLCANO_GROUPS, group)]
+        for each, told, runs in nodes(rng):
+            labels = {**each.metadata.labels, RACK: rng.choice("xxy")}
+            racked = replace(each, metadata=replace(each.metadata, labels=labels))
+            events += [e.NodeSeen(racked), e.ZonesSeen(NODE_TOPOLOGIES, told)]
+            events += [e.PodSeen(one) for one in runs]
+        for at in range(size * parts):
+            gpus, labels = large if at % size else small, {"part": str(at // size)}
+            events.append(e.PodSeen(pod(f"g-{at}", gpus=gpus, annotations=mark, labels=labels)))
+        for event in events:
+            brain.apply(event, 1.0)
+        brain.step(1.0)
+        cluster = brain.state.cluster
+        cluster.verify()
+        [gang] = brain.state.gangs.values()
+        planned = {slot.node for slot in gang.members.values()}
+        placed["" not in planned] += 1
+        assert planned == {""} or "" not in planned
+        for name in cluster.names:
+            place = cluster.zones.place(name)
+            assert place is not None
+            assert place.refused == (), (number, name)
+    assert min(placed[True], placed[False]) > 30
