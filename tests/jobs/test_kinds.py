@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -120,7 +121,10 @@ def test_conditions_have_the_operator_s_words(case, end):
     kind, _ = BUILT[case["kind"]]
     job = of_kind(kind, case["roles"], "Never")
     names = [replica.pod_name for replica in kind.replicas(job)]
-    looks = {"owner_kind": kind.facts.kind, "container": kind.facts.container or "main"}
+    looks: dict[str, Any] = {
+        "owner_kind": kind.facts.kind,
+        "container": kind.facts.container or "main",
+    }
     pods = [pod(name, "Succeeded" if end == "succeeded" else "Running", **looks) for name in names]
     if end == "failed":
         pods[-1] = pod(names[-1], "Failed", exit_code=1, **looks)
