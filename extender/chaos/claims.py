@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from extender.core.api import (
+    CONFIG_MAPS,
     JAX_JOBS,
+    MPI_JOBS,
     NATIVE_GROUPS,
+    OLD_MPI_JOBS,
     PADDLE_JOBS,
     PYTORCH_JOBS,
+    SECRETS,
     SIGS_GROUPS,
     TF_JOBS,
     VOLCANO_GROUPS,
@@ -29,7 +33,11 @@ JOBS = {
     XGBOOST_JOBS: "xgbReplicaSpecs",
     JAX_JOBS: "jaxReplicaSpecs",
     PADDLE_JOBS: "paddleReplicaSpecs",
+    MPI_JOBS: "mpiReplicaSpecs",
+    OLD_MPI_JOBS: "mpiReplicaSpecs",
 }
+#: Of those, the ones with a launcher, which decides how they end and finds its workers by a file.
+LAUNCHED = (MPI_JOBS, OLD_MPI_JOBS)
 #: A group's kind, namespace and name.
 Group = tuple[Resource, str, str]
 
@@ -89,25 +97,51 @@ def ended(pod: Manifest) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
-def owner_uid(pod: Manifest) -> str:
-    """The uid of its controller; "" without one."""
-    for reference in pod["metadata"].get("ownerReferences") or ():
+def owner(obj: Manifest) -> dict[str, str]:
+    """The reference to its controller; empty without one."""
+    for reference in obj["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
-            return str(reference["uid"])
-    return ""
+            return dict(reference)
+    return {}
+
+
+def owner_uid(obj: Manifest) -> str:
+    """The uid of its controller; "" without one."""
+    return owner(obj).get("uid", "")
 
 
 def replicas(kind: Resource, job: Manifest) -> dict[str, Manifest]:
     """The pods that a training job asks for: their specs by name."""
+    name = job["metadata"]["name"]
     return {
-        f"{job['metadata']['name']}-{role.lower()}-{index}": spec["template"]["spec"]
+        launcher_of(job) if role == "Launcher" else f"{name}-{role.lower()}-{index}": spec[
+            "template"
+        ]["spec"]
         for role, spec in job["spec"][JOBS[kind]].items()
         for index in range(spec["replicas"])
     }
 
 
+def launcher_of(job: Manifest) -> str:
+    """The name of the pod by which a job of :data:`LAUNCHED` ends."""
+    return f"{job['metadata']['name']}-launcher"
+
+
+def launcher_waits(job: Manifest) -> bool:
+    """Whether the launcher is made when all workers run, and is none of those that it takes."""
+    return bool(job["spec"].get("launcherCreationPolicy") == "WaitForWorkersReady")
+
+
+def belongings(kind: Resource, name: str) -> list[tuple[Resource, str]]:
+    """What a job of :data:`LAUNCHED` owns before its pods: the list of its hosts, and keys to them."""
+    keys = [(SECRETS, f"{name}-ssh")] if kind == MPI_JOBS else []
+    return [(CONFIG_MAPS, f"{name}-config"), *keys]
+
+
 def role_of(job: Manifest, pod_name: str) -> str:
     """The role of one of its :func:`replicas`, in lower case."""
+    if pod_name == launcher_of(job):
+        return "launcher"
     return pod_name.removeprefix(f"{job['metadata']['name']}-").rpartition("-")[0]
 
 
@@ -116,9 +150,16 @@ def least_of(kind: Resource, job: Manifest) -> range:
     pods may be gone, or fewer where it says so (minAvailable).
     """
     total = len(replicas(kind, job))
+    if launcher_waits(job):
+        total = max(total - 1, 1)
     policy = (job["spec"].get("runPolicy") or {}).get("schedulingPolicy") or {}
     enough = policy.get("minAvailable") or total
     return range(min(enough, max(1, total - succeeded(job))), min(enough, total) + 1)
+
+
+def least_workers(kind: Resource, job: Manifest) -> int:
+    """How many workers at least a launcher that waits for them waits for."""
+    return min(least_of(kind, job)[-1], len(replicas(kind, job)) - 1)
 
 
 def succeeded(job: Manifest) -> int:

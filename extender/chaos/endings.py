@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from extender.chaos import claims
+from extender.chaos.launchers import Launchers
 from extender.chaos.network import Shown
 from extender.core.api import Resource
 from extender.core.objects import Manifest
@@ -27,12 +28,15 @@ class Endings:
     """How jobs and replicas have ended."""
 
     def __init__(
-        self, violated: Callable[[str, str], None], leads: Callable[[int, float], bool]
+        self,
+        violated: Callable[[str, str], None],
+        leads: Callable[[int, float], bool],
+        launchers: Launchers,
     ) -> None:
         """``leads``: whether a leader was shown a pod's state as of a version, and leads since so
         many seconds.
         """
-        self._violated, self._leads = violated, leads
+        self._violated, self._leads, self._launchers = violated, leads, launchers
         #: Replicas that every Muster has to know for finished.
         self._written: set[_Replica] = set()
         #: By job's uid: its verdict, from which version on, and its kind.
@@ -48,6 +52,8 @@ class Endings:
         if before and now != before and change.kind != "DELETED":
             self._violated("I6", f"job {meta['name']} was {before} and is {now or 'neither'}")
         if now and not before:
+            if change.resource in claims.LAUNCHED:
+                self._launchers.ended(change.object, now)
             self._verdicts[meta["uid"]] = (now, change.version, change.resource)
 
     def pod(self, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong in a run: one method for each name in :data:`schedule.WEIGHTS`.
+"""What can go wrong in a run: one method for each name in :data:`schedule.ACTS`.
 
 An act draws all that it chooses from its own number, so that leaving one out of a run does not
 change what the others choose.
@@ -7,12 +7,13 @@ change what the others choose.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 
 from extender.chaos import workloads
 from extender.chaos.network import Link, Weather
 from extender.chaos.plant import PODS, Plant
-from extender.chaos.schedule import WEIGHTS, Act
+from extender.chaos.schedule import ACTS, Act
 from extender.chaos.users import Users
 from extender.chaos.workloads import GPU, Workload
 from extender.core.errors import InvalidObject
@@ -43,8 +44,8 @@ class Faults:
 
     def perform(self, act: Act) -> None:
         """One act. Raises InvalidObject for one that is not known."""
-        if act.name not in WEIGHTS:
-            raise InvalidObject("act", act.name, f"one of {', '.join(WEIGHTS)}")
+        if act.name not in ACTS:
+            raise InvalidObject("act", act.name, f"one of {', '.join(sorted(ACTS))}")
         self._rng = self._users.rng = self._plant.rng("act", act.draw)
         self._draw = act.draw
         self._plant.struck()
@@ -67,9 +68,17 @@ class Faults:
     # --- users
 
     def submit(self) -> None:
-        name = f"w{self._draw}"
+        self._submit(workloads.draw)
+
+    def submit_launched(self) -> None:
+        self._submit(workloads.draw_launched)
+
+    def submit_shared(self) -> None:
+        self._submit(workloads.draw_shared)
+
+    def _submit(self, draw: Callable[[random.Random, str], Workload]) -> None:
         if len(self._users.works) < _MOST_WORKS:
-            self._users.submit(workloads.draw(self._rng, name))
+            self._users.submit(draw(self._rng, f"w{self._draw}"))
 
     def withdraw(self) -> None:
         if work := self._work():
@@ -89,6 +98,9 @@ class Faults:
 
     def delete_pod(self) -> None:
         self._users.delete_pod()
+
+    def delete_belonging(self) -> None:
+        self._users.delete_belonging()
 
     def replace_pod(self) -> None:
         self._users.replace_pod()
@@ -114,6 +126,9 @@ class Faults:
     def bind_foreign(self) -> None:
         self._users.bind_foreign()
 
+    def bind_foreign_share(self) -> None:
+        self._users.bind_foreign(milli=self._rng.choice(workloads.SHARES))
+
     def delete_foreign(self) -> None:
         self._users.delete_foreign()
 
@@ -135,10 +150,14 @@ class Faults:
 
     # --- nodes
 
-    def add_node(self) -> None:
+    def add_node(self, devices: int = 0) -> None:
         there = {node["metadata"]["name"] for node in self._users.nodes()}
         if free := [name for name in _NODES if name not in there]:
-            self._users.add_node(self._rng.choice(free), self._rng.choice((2, 4, 4, 8)))
+            self._users.add_node(self._rng.choice(free), self._rng.choice((2, 4, 4, 8)), devices)
+
+    def add_shared_node(self) -> None:
+        """With GPUs, and with others that are given away in parts."""
+        self.add_node(devices=self._rng.choice((1, 2, 2, 4)))
 
     def remove_node(self) -> None:
         if (name := self._node()) and len(self._users.nodes()) > 1:

@@ -7,15 +7,15 @@ command is judged by what its sender had been shown when it sent it (design, "In
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 
 import orjson
 from msgspec import Struct
 
-from extender.chaos import claims, senders, vetoes
+from extender.chaos import claims, rooms, senders, vetoes
 from extender.chaos.claims import Group
 from extender.chaos.clock import later
 from extender.chaos.endings import Endings
+from extender.chaos.launchers import Launchers
 from extender.chaos.network import Link
 from extender.chaos.past import Past
 from extender.chaos.pauses import Pauses
@@ -23,7 +23,6 @@ from extender.chaos.senders import Life, Sent
 from extender.core import api
 from extender.core.objects import Manifest
 from extender.sim.history import Change
-from extender.sim.podfit import amounts, requests
 from extender.sim.rest import Request
 
 #: Seconds after its last renewal in which a holder of the Lease may write.
@@ -57,7 +56,8 @@ class Judge:
         self.bound: set[str] = set()
         self._clock = clock
         self._lives: dict[Link, Life] = {}
-        self._endings = Endings(self.violated, self._leads_since)
+        self._launchers = Launchers(self.violated)
+        self._endings = Endings(self.violated, self._leads_since, self._launchers)
         self.pauses = Pauses(clock)
 
     def violated(self, invariant: str, message: str) -> None:
@@ -214,6 +214,8 @@ class Judge:
         elif change.resource in claims.JOBS:
             self._endings.job(change)
             self.pauses.job(change)
+        elif change.resource in (api.CONFIG_MAPS, api.SECRETS):
+            self._launchers.belonging(change)
         elif change.resource == api.PODS:
             sent = life.sent.get(id(request)) if life is not None else None
             self._pod(change, life, sent[1] if sent is not None else None)
@@ -244,7 +246,9 @@ class Judge:
         pod = change.object
         if change.kind == "ADDED" and sent is not None and claims.owner_uid(pod):
             self._endings.created(pod, sent.shown, sent.jobs)
+            self._launchers.created(pod)
         self._endings.pod(change)
+        self._launchers.pod(change)
         was = claims.node_of(change.previous) if change.previous is not None else ""
         if life is not None and claims.node_of(pod) and not was:
             self._landed(pod, life, sent)
@@ -260,7 +264,15 @@ class Judge:
         if record is None:
             self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
             return
-        self._room(pod, node, life, record)
+        for message in rooms.overfull(self.past, self.version, life, record, pod):
+            self.violated("I2", message)
+        reference = claims.owner(pod)
+        for kind in claims.LAUNCHED:
+            job = self.past.at(
+                kind, (meta["namespace"], reference.get("name", "")), record.jobs[kind]
+            )
+            if job is not None and job["metadata"]["uid"] == reference["uid"]:
+                self._launchers.bound(pod, kind, job)
         group = claims.group_of(pod)
         if group is not None:
             self._note_whole_for(life, group, record)
@@ -275,36 +287,6 @@ class Judge:
                     "epoch",
                     f"{meta['name']} is bound to {node} by epoch {record.epoch} after epoch"
                     f" {spec['epoch']} has planned it on {where}",
-                )
-
-    def _room(self, pod: Manifest, node: str, life: Life, record: Sent) -> None:
-        """I2: what its sender has bound and had been shown there fits the node that it had seen, then
-        or when it has bound another there since.
-        """
-        looks = {record.nodes, *senders.looks_since(life, node, record)}
-        states = [self.past.at(api.NODES, ("", node), look) for look in sorted(looks)]
-        sizes = [
-            amounts((state.get("status") or {}).get("allocatable")) for state in states if state
-        ]
-        if not sizes:
-            return
-        total: dict[str, Decimal] = {}
-        for key, other in self.past.all(api.PODS, self.version):
-            if claims.node_of(other) != node or claims.ended(other):
-                continue
-            uid = other["metadata"]["uid"]
-            then = self.past.at(api.PODS, key, record.pods)
-            shown = then is not None and then["metadata"]["uid"] == uid and claims.node_of(then)
-            if shown or uid in life.bound:
-                for name, value in requests(other).items():
-                    total[name] = total.get(name, Decimal(0)) + value
-        for name, value in requests(pod).items():
-            most = max(size.get(name, Decimal(0)) for size in sizes)
-            if value > 0 and total[name] > most:
-                self.violated(
-                    "I2",
-                    f"{total[name]} of {most} {name} given on {node}, the last"
-                    f" to {pod['metadata']['name']} by {life.identity}",
                 )
 
     def _note_whole(self, group: Group) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from extender.chaos.judge import Violation
 from extender.chaos.run import Outcome, play
-from extender.chaos.schedule import WEIGHTS, Act, Script
+from extender.chaos.schedule import ACTS, Act, Script
 from extender.core.errors import InvalidObject
 
 VERSION = 1
@@ -98,6 +98,6 @@ def _act(path: Path, number: int, line: bytes) -> Act:
         act = msgspec.json.decode(line, type=Act)
     except msgspec.DecodeError as error:
         raise InvalidObject(place, line.decode(errors="replace"), str(error)) from error
-    if act.name not in WEIGHTS:
-        raise InvalidObject(f"{place}: name", act.name, f"one of {', '.join(WEIGHTS)}")
+    if act.name not in ACTS:
+        raise InvalidObject(f"{place}: name", act.name, f"one of {', '.join(sorted(ACTS))}")
     return act

@@ -282,7 +282,10 @@ class Plant(Listener):
     def _changed(self, change: Change) -> None:
         self.steps += 1
         self.judge.step = self.steps
-        text = (change.version, change.resource.plural, change.key, change.kind, change.object)
+        # Keys are drawn by no seed.
+        body = {field: value for field, value in change.object.items() if field != "data"}
+        said = body if change.resource == api.SECRETS else change.object
+        text = (change.version, change.resource.plural, change.key, change.kind, said)
         self.digest.update(orjson.dumps(text, option=orjson.OPT_SORT_KEYS))
         self.judge.changed(change, self.server.author, self.server.request)
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 #: Virtual seconds in which things go wrong, and of rest at most after them.
 FAULT_SECONDS: Final = (20.0, 150.0)
@@ -63,6 +63,17 @@ GROUPS: Final[tuple[Mapping[str, int], ...]] = (
 WEIGHTS: Final[Mapping[str, int]] = {
     name: weight for group in GROUPS for name, weight in group.items()
 }
+#: What stands in place of some acts in some runs: jobs with a launcher, and GPUs that are shared.
+VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "submit": ("submit_launched", "submit_shared"),
+    "add_node": ("add_shared_node",),
+    "bind_foreign": ("bind_foreign_share",),
+    "delete_pod": ("delete_belonging",),
+}
+#: A run has variants with this chance, and then of each act in this share.
+VARIED: Final = 0.3
+VARIANT_SHARE: Final = 0.6
+ACTS: Final = frozenset(WEIGHTS) | {name for names in VARIANTS.values() for name in names}
 
 
 class Act(Struct, frozen=True):
@@ -101,4 +112,16 @@ def draw(seed: int) -> Script:
     while at < seconds:
         acts.append(Act(at, rng.choices(names, weights)[0], len(acts)))
         at += rng.expovariate(1 / pace)
-    return Script(seed, seconds, tuple(acts))
+    return Script(seed, seconds, tuple(_varied(random.Random(f"{seed}:variants"), acts)))
+
+
+def _varied(rng: random.Random, acts: list[Act]) -> list[Act]:
+    """Acts of a stream of its own, so that those of other runs stay what they were."""
+    if rng.random() >= VARIED:
+        return acts
+    return [
+        structs.replace(act, name=rng.choice(VARIANTS[act.name]))
+        if act.name in VARIANTS and rng.random() < VARIANT_SHARE
+        else act
+        for act in acts
+    ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from extender.chaos import claims
+from extender.chaos import claims, shares
 from extender.chaos.claims import Group
 from extender.core import api
-from extender.core.api import NATIVE_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.api import CONFIG_MAPS, NATIVE_GROUPS, VOLCANO_GROUPS, Resource
+from extender.core.errors import ApiError
 from extender.core.objects import Manifest
 from extender.sim.intree import refuse
 from extender.sim.podfit import Row, Usage, requests
@@ -38,13 +39,13 @@ class Settled:
     ) -> None:
         self._store, self._namespace = store, namespace
         self._whole, self._bound, self._rests = whole, bound, rests
-        self._pods = store.list(api.PODS, namespace)
+        self._pods = [shares.as_whole(pod) for pod in store.list(api.PODS, namespace)]
         self._usage = Usage()
         for node in store.list(api.NODES):
             self._usage.set_node(node["metadata"]["name"], node)
         for pod in store.list(api.PODS):
             if claims.node_of(pod) and not claims.ended(pod):
-                self._usage.add(pod)
+                self._usage.add(shares.as_whole(pod))
 
     def problems(self) -> list[Problem]:
         """Invariants that do not hold, with what is wrong."""
@@ -64,8 +65,11 @@ class Settled:
         there = sum(map(claims.placed, members))
         waiting = [pod for pod in wanted if not claims.node_of(pod) and not claims.ended(pod)]
         short = claims.tasks_short(record, members)
+        launcher = self._early_launcher(resource, record, members)
         if there >= least:
             for pod in () if short else waiting:
+                if pod["metadata"]["name"] == launcher:
+                    continue
                 if self._fits([pod], 1):
                     yield "I7", f"{pod['metadata']['name']} of the whole gang {name} fits and waits"
                     return
@@ -73,7 +77,10 @@ class Settled:
         running = [pod for pod in members if claims.placed(pod) and not claims.ended(pod)]
         if not waiting and not running:
             return
-        if self._fits(waiting, max(least - there, short.total()), short):
+        count = max(least - there, short.total())
+        if any(pod["metadata"]["name"] == launcher for pod in waiting):
+            count, short = count + 1, short + Counter(["launcher"])
+        if self._fits(waiting, count, short):
             yield "I7", f"gang {name}: {there} of {least} are placed, and the rest fits"
         elif not self._says_why(resource, record):
             yield "I7", f"gang {name}: {there} of {least} are placed, and it does not say why"
@@ -126,6 +133,21 @@ class Settled:
             if name not in names
         ]
 
+    def _early_launcher(self, resource: Resource, record: Manifest, members: list[Manifest]) -> str:
+        """The launcher that waits until its workers run, as long as they do not: it has its place with
+        them, and makes nobody whole; "" where there is none.
+        """
+        found = self._job_of(record) if resource == VOLCANO_GROUPS else None
+        if found is None or not claims.launcher_waits(found[1]):
+            return ""
+        placed = [
+            claims.phase(pod) == "Running"
+            for pod in members
+            if claims.task_of(pod) == "worker" and claims.node_of(pod)
+        ]
+        whole = all(placed) and len(placed) >= claims.least_workers(*found)
+        return "" if whole else claims.launcher_of(found[1])
+
     def _job_of(self, record: Manifest) -> tuple[Resource, Manifest] | None:
         """The job that has the group's name: its group, whoever made it."""
         for kind in claims.JOBS:
@@ -156,10 +178,38 @@ class Settled:
         if least not in may:
             yield "I7", f"job {name} asks for {may[0]} to {may[-1]} pods, its group for {least}"
         wanted = claims.replicas(kind, job)
+        if kind in claims.LAUNCHED:
+            yield from self._launched(kind, job, sorted(wanted))
         for pod in self._pods:
             mine = claims.owner_uid(pod) == uid and not claims.ended(pod)
             if mine and pod["metadata"]["name"] not in wanted:
                 yield "I7", f"{pod['metadata']['name']} runs, and job {name} does not ask for it"
+
+    def _launched(self, kind: Resource, job: Manifest, wanted: list[str]) -> Iterator[Problem]:
+        """It has what its launcher reads, which names its workers, and ends with it."""
+        name, uid, launcher = (
+            job["metadata"]["name"],
+            job["metadata"]["uid"],
+            claims.launcher_of(job),
+        )
+        for resource, place in claims.belongings(kind, name):
+            try:
+                found = self._store.get(resource, self._namespace, place)
+            except ApiError:
+                yield "I7", f"job {name} has no {resource.kind}"
+                continue
+            if claims.owner_uid(found) != uid:
+                yield "I7", f"{resource.kind} {place} is not that of job {name}"
+            elif resource == CONFIG_MAPS:
+                lines = found["data"]["hostfile"].splitlines()
+                hosts = {line.split()[0].partition(".")[0] for line in lines} | {launcher}
+                if sorted(hosts) != wanted:
+                    yield "I7", f"job {name} asks for {wanted}, its hostfile names {sorted(hosts)}"
+        mine = [pod for pod in self._pods if claims.owner_uid(pod) == uid]
+        if any(
+            pod["metadata"]["name"] == launcher and claims.phase(pod) == "Succeeded" for pod in mine
+        ):
+            yield "I7", f"the launcher of job {name} has succeeded, and it goes on"
 
     def _plain(self) -> Iterator[Problem]:
         for pod in self._pods:

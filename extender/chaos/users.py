@@ -109,17 +109,28 @@ class Users:
         spec = workloads.job(work)["spec"]
         roles: Manifest = dict.fromkeys(("Chief", "PS", "Master", "Worker"))
         spec[claims.JOBS[work.kind.resource]] = roles | spec[claims.JOBS[work.kind.resource]]
-        spec.setdefault("runPolicy", {"schedulingPolicy": {"minAvailable": None}})
+        policy: Manifest = spec.setdefault("runPolicy", {})
+        policy.setdefault("schedulingPolicy", {"minAvailable": None})
         self.patch(work.kind.resource, NAMESPACE, work.name, {"spec": spec})
 
-    def bind_foreign(self) -> None:
+    def delete_belonging(self) -> None:
+        """The list of hosts, or the keys, of a job with a launcher."""
+        work = self._work(lambda work: work.form == "job" and work.kind.launched)
+        if work is None:
+            return
+        resource, name = self.rng.choice(claims.belongings(work.kind.resource, work.name))
+        self.plant.note(f"delete {resource.kind} {name}")
+        self.delete(resource, name)
+
+    def bind_foreign(self, milli: int = 0) -> None:
         """Another scheduler binds a pod of its own, whatever Muster has planned there."""
         if not (nodes := self.nodes()):
             return
         self._foreign += 1
         name, node = f"foreign-{self._foreign}", self.rng.choice(nodes)["metadata"]["name"]
         self.plant.note(f"{name} is bound to {node} by another scheduler")
-        self.create(api.PODS, workloads.foreign(name, node, self.rng.randint(1, 4)))
+        gpus = 0 if milli else self.rng.randint(1, 4)
+        self.create(api.PODS, workloads.foreign(name, node, gpus, milli))
 
     def bind_member(self) -> None:
         """Another scheduler binds a pod that is not its own."""
@@ -167,10 +178,11 @@ class Users:
     def nodes(self) -> list[Manifest]:
         return self.plant.store.list(api.NODES)
 
-    def add_node(self, name: str, gpus: int) -> None:
+    def add_node(self, name: str, gpus: int, devices: int = 0) -> None:
         """A machine joins, and its kubelet with it."""
-        self.plant.note(f"node {name} with {gpus} GPUs")
-        self.create(api.NODES, workloads.node(name, gpus))
+        shared = f", and {devices} to share" if devices else ""
+        self.plant.note(f"node {name} with {gpus} GPUs{shared}")
+        self.create(api.NODES, workloads.node(name, gpus, devices))
         self.patch(api.NODES, "", name, {"spec": {"taints": None}})
         self.plant.start_kubelet(name)
 

@@ -6,11 +6,13 @@ import random
 
 from msgspec import Struct
 
-from extender.chaos import claims
+from extender.chaos import claims, shares
 from extender.core.api import (
     CONFIG_MAPS,
     JAX_JOBS,
+    MPI_JOBS,
     NATIVE_GROUPS,
+    OLD_MPI_JOBS,
     PADDLE_JOBS,
     PYTORCH_JOBS,
     SIGS_GROUPS,
@@ -29,7 +31,6 @@ MOST_PODS = 5
 #: Of a container that was killed, which restartPolicy ExitCode tries again.
 SIGKILL_CODE = 137
 _GATE = {"name": "scheduling.muster.dev/gang"}
-_SPEC_OF_GROUP = {VOLCANO_GROUPS: "minMember", SIGS_GROUPS: "minMember"}
 
 
 class JobKind(Struct, frozen=True):
@@ -38,6 +39,11 @@ class JobKind(Struct, frozen=True):
     resource: Resource
     container: str
     leaders: tuple[str, ...] = ("Master",)
+
+    @property
+    def launched(self) -> bool:
+        """Whether its workers run until its launcher has ended."""
+        return self.resource in claims.LAUNCHED
 
 
 PYTORCH = JobKind(PYTORCH_JOBS, "pytorch")
@@ -48,6 +54,10 @@ JOB_KINDS = (
     JobKind(JAX_JOBS, "jax", ()),
     JobKind(PADDLE_JOBS, "paddle"),
 )
+#: Kinds with a launcher.
+MPI_KINDS = tuple(JobKind(each, "main", ("Launcher",)) for each in claims.LAUNCHED)
+#: Thousandths of a GPU that a pod asks for by annotation.
+SHARES = (250, 300, 500, 600, 1000)
 
 
 class Workload(Struct):
@@ -73,6 +83,12 @@ class Workload(Struct):
     kind: JobKind = PYTORCH
     restarts: str = "OnFailure"
     elastic: bool = False
+    #: Of a job with a launcher: it waits until all workers are ready, and computes itself.
+    waits: bool = False
+    computes: bool = False
+    #: Of a pod that asks for no GPU but for a part of so many: thousandths of each.
+    milli: int = 0
+    devices: int = 1
 
     @property
     def record(self) -> Resource | None:
@@ -112,6 +128,35 @@ def draw(rng: random.Random, name: str) -> Workload:
     return work
 
 
+def draw_launched(rng: random.Random, name: str) -> Workload:
+    """A job with a launcher."""
+    work = draw(rng, name)
+    work.form, work.kind = "job", rng.choice(MPI_KINDS)
+    work.size = rng.randint(1, MOST_PODS)
+    work.least = work.size if rng.random() < 0.7 else rng.randint(1, work.size)
+    work.seconds = rng.choice((None, rng.uniform(5.0, 60.0)))
+    work.exit_code *= rng.choice((1, SIGKILL_CODE))
+    work.restarts = rng.choice(("OnFailure", "Never"))
+    work.waits = work.kind.resource == MPI_JOBS and work.size > 1 and rng.random() < 0.3
+    work.elastic, work.computes = False, rng.random() < 0.3
+    return work
+
+
+def draw_shared(rng: random.Random, name: str) -> Workload:
+    """Pods that share GPUs, as gangs or by themselves."""
+    work = draw(rng, name)
+    if work.form in ("ack", "job"):
+        work.form = "volcano"
+    return shared(rng, work)
+
+
+def shared(rng: random.Random, work: Workload) -> Workload:
+    """The same with parts of GPUs for GPUs."""
+    work.gpus, work.milli = 0, rng.choice(SHARES)
+    work.devices = rng.choice((1, 1, 1, 2))
+    return work
+
+
 def group(work: Workload, least: int) -> Manifest:
     """The record of a group whose convention has one."""
     assert work.record is not None, f"a workload of form {work.form} has no record"
@@ -133,7 +178,7 @@ def pod(work: Workload, name: str, owner_uid: str) -> Manifest:
     meta: Manifest = {"name": name, "namespace": NAMESPACE, "annotations": {}, "labels": {}}
     spec = _spec(work)
     spec["schedulerName"] = "muster"
-    meta["annotations"] |= _outcome(work)
+    meta["annotations"] |= _outcome(work) | _share(work)
     match work.form:
         case "volcano":
             meta["annotations"]["scheduling.k8s.io/group-name"] = work.name
@@ -166,33 +211,63 @@ def pod(work: Workload, name: str, owner_uid: str) -> Manifest:
 
 def job(work: Workload) -> Manifest:
     """A training job: its leaders as far as they go, and the rest workers."""
-    spec = _spec(work)
-    spec["containers"][0]["name"] = work.kind.container
-    template = {"metadata": {"annotations": _outcome(work)}, "spec": spec}
     leaders = work.kind.leaders[: work.size] if not work.elastic else ()
     counts = dict.fromkeys(leaders, 1)
     if workers := work.size - len(leaders):
         counts["Worker"] = workers
     roles = {
-        role: {"replicas": count, "restartPolicy": work.restarts, "template": template}
+        role: {"replicas": count, "restartPolicy": work.restarts, "template": _template(work, role)}
         for role, count in counts.items()
     }
     body: Manifest = {claims.JOBS[work.kind.resource]: roles}
+    if work.kind.launched:
+        body |= _launched(work)
     if work.least < work.size:
-        body["runPolicy"] = {"schedulingPolicy": {"minAvailable": work.least}}
+        body.setdefault("runPolicy", {})["schedulingPolicy"] = {"minAvailable": work.least}
     if work.elastic:
         body["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": MOST_PODS}
     return {"metadata": {"name": work.name, "namespace": NAMESPACE}, "spec": body}
 
 
-def foreign(name: str, node: str, gpus: int) -> Manifest:
+def _template(work: Workload, role: str) -> Manifest:
+    """Of a replica. A launcher asks for GPUs only if it computes, and of its kinds it alone ends."""
+    spec, marks = _spec(work), _outcome(work)
+    if work.kind.launched and role != "Launcher":
+        marks = {}
+    elif work.kind.launched and not work.computes:
+        spec["containers"] = [_container(0)]
+    spec["containers"][0]["name"] = work.kind.container
+    return {"metadata": {"annotations": marks}, "spec": spec}
+
+
+def _launched(work: Workload) -> Manifest:
+    """What the spec of a job with a launcher has beside that; its definitions mark its version so."""
+    body: Manifest = {"runPolicy": {"cleanPodPolicy": "Running"}, "slotsPerWorker": work.gpus}
+    if work.kind.resource == OLD_MPI_JOBS:
+        return body | {"mainContainer": work.kind.container}
+    policy = "WaitForWorkersReady" if work.waits else "AtStartup"
+    return body | {
+        "mpiImplementation": "OpenMPI",
+        "launcherCreationPolicy": policy,
+        "runLauncherAsWorker": work.computes,
+    }
+
+
+def foreign(name: str, node: str, gpus: int, milli: int = 0) -> Manifest:
     """A pod that another scheduler has bound."""
     spec: Manifest = {"nodeName": node, "containers": [_container(gpus)]}
-    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+    meta: Manifest = {"name": name, "namespace": NAMESPACE}
+    if milli:
+        meta["annotations"] = {shares.MILLI: str(milli)}
+    return {"metadata": meta, "spec": spec}
 
 
-def node(name: str, gpus: int) -> Manifest:
-    resources = {"cpu": "16", "memory": "64Gi", "pods": "20", GPU: str(gpus)}
+def node(name: str, gpus: int, devices: int = 0) -> Manifest:
+    """``devices``: beside its GPUs so many that are given away in parts."""
+    resources = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "1Ti", "pods": "20"}
+    resources[GPU] = str(gpus)
+    if devices:
+        resources[shares.COUNT] = str(devices)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -209,8 +284,16 @@ def _spec(work: Workload) -> Manifest:
 
 
 def _container(gpus: int) -> Manifest:
-    amounts = {"cpu": "1", GPU: str(gpus)}
+    amounts = {"cpu": "1"}
+    if gpus:
+        amounts[GPU] = str(gpus)
     return {"name": "main", "image": "train", "resources": {"requests": amounts, "limits": amounts}}
+
+
+def _share(work: Workload) -> dict[str, str]:
+    if not work.milli:
+        return {}
+    return {shares.MILLI: str(work.milli), shares.COUNT: str(work.devices)}
 
 
 def _outcome(work: Workload) -> dict[str, str]:

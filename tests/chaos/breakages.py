@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from extender.core import adopting, committing, groups, ingest, releasing, reporting
+from extender.core import adopting, children, committing, groups, ingest, releasing, reporting
 from extender.core.answers import StateView
 from extender.core.cluster import Cluster
 from extender.core.gang import PLACED, Gang, Member, Stage
 from extender.core.record import PLANNED
 from extender.core.session import Session
 from extender.core.state import State
+from extender.core.topology.parts import Room
 from extender.jobs import conditions
 from extender.jobs.history import History
+from extender.jobs.mpi_v2 import MPIJob
 from extender.kube import requests
 from extender.kube.executor import Executor
 from extender.kube.label import LeaderLabel
@@ -234,3 +236,21 @@ def the_clock_runs_at_half_speed(patch):
 
 def the_history_of_a_job_is_forgotten(patch):
     patch.setattr(History, "after", lambda self, *_: self)
+
+
+def pods_do_not_wait_for_what_their_job_owns(patch):
+    keep = children.keep
+
+    def at_once(s, job, wanted):
+        keep(s, job, wanted)
+        return True
+
+    patch.setattr(children, "keep", at_once)
+
+
+def launchers_do_not_wait(patch):
+    patch.setattr(MPIJob, "later", lambda self, job, roll: frozenset())
+
+
+def devices_are_not_told_apart(patch):
+    patch.setattr(Room, "copies", lambda self, share: 9)

@@ -317,3 +317,24 @@ def a_watch_misses_a_deletion(plant, users, faults):
             link.deaf = False
 
     when(plant, bound, strike)
+
+
+def a_list_of_hosts_has_to_wait(plant, users, faults):
+    """Somebody else's ConfigMap has the name of the job's own for a while."""
+    users.add_node("n0", 4)
+    users.create(api.CONFIG_MAPS, {"metadata": {"name": "j-config", "namespace": NAMESPACE}})
+    kind = workloads.MPI_KINDS[0]
+    users.submit(Workload("j", "job", gpus=1, size=3, least=3, kind=kind))
+    later(20.0, users.delete, api.CONFIG_MAPS, "j-config")
+
+
+def a_launcher_waits_for_its_workers(plant, users, faults):
+    users.add_node("n0", 4)
+    kind = next(each for each in workloads.MPI_KINDS if each.resource == api.MPI_JOBS)
+    users.submit(Workload("j", "job", gpus=1, size=3, least=3, kind=kind, waits=True))
+
+
+def gpus_are_shared(plant, users, faults):
+    """Room for three pods in all, and on no device for two of them."""
+    users.add_node("n0", 0, devices=2)
+    users.submit(Workload("g", "volcano", gpus=0, size=3, least=3, milli=600))

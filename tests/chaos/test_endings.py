@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.chaos.endings import Endings
+from extender.chaos.launchers import Launchers
 from extender.chaos.network import Shown
 from extender.core.api import PODS
 from extender.sim.history import Change
@@ -35,7 +36,11 @@ def change(version, kind, phase, *, deleted):
 )
 def test_a_replica_that_was_stopped_has_not_finished(life, violations):
     said = []
-    endings = Endings(lambda *what: said.append(what), lambda since, seconds: True)
+
+    def violated(invariant, message):
+        said.append(message)
+
+    endings = Endings(violated, lambda since, seconds: True, Launchers(violated))
     for version, (phase, deleted) in enumerate(life, start=1):
         endings.pod(change(version, "MODIFIED", phase, deleted=deleted))
     endings.pod(change(9, "DELETED", *life[-1][:1], deleted=life[-1][1]))

@@ -160,6 +160,28 @@ MUTATIONS = [
         seconds=90.0,
     ),
     Mutation("extras wait for ever", breakages.extras_wait_for_ever, "I7", 90),
+    Mutation(
+        "pods do not wait for what their job owns",
+        breakages.pods_do_not_wait_for_what_their_job_owns,
+        "I6",
+        3,
+        scenes.a_list_of_hosts_has_to_wait,
+        seconds=25.0,
+    ),
+    Mutation(
+        "launchers do not wait",
+        breakages.launchers_do_not_wait,
+        "I6",
+        3,
+        scenes.a_launcher_waits_for_its_workers,
+    ),
+    Mutation(
+        "devices are not told apart",
+        breakages.devices_are_not_told_apart,
+        "I2",
+        3,
+        scenes.gpus_are_shared,
+    ),
 ]
 
 

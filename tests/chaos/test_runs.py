@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -22,16 +23,18 @@ SEEDS = range(30)
 
 
 class Quiet:
-    """A scene in which nothing goes wrong: two nodes of 4 GPUs and some workloads."""
+    """A scene in which nothing goes wrong: two nodes of 4 GPUs, perhaps with others to share, and some
+    workloads.
+    """
 
-    def __init__(self, *works):
-        self.works = works
+    def __init__(self, *works, devices=0):
+        self.works, self.devices = works, devices
         self.plant: Plant | None = None
 
     def __call__(self, plant, users, faults):
         self.plant = plant
         for name in ("n0", "n1"):
-            users.add_node(name, 4)
+            users.add_node(name, 4, self.devices)
         for work in self.works:
             users.submit(work)
 
@@ -70,6 +73,45 @@ def test_a_part_of_a_job_is_enough_if_it_says_so(kind):
     scene = Quiet(Workload("j", "job", gpus=4, size=4, least=2, kind=kind))
     assert run(1, scene, replicas=1).violations == []
     assert len(scene.bound()) == 2
+
+
+@pytest.mark.parametrize("computes", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "waits"),
+    [
+        *((kind, False) for kind in workloads.MPI_KINDS),
+        *((kind, True) for kind in workloads.MPI_KINDS if kind.resource == api.MPI_JOBS),
+    ],
+    ids=["v2beta1", "v1", "v2beta1-waits"],
+)
+def test_a_job_with_a_launcher_ends_with_it(kind, waits, computes):
+    work = Workload("j", "job", gpus=2, size=4, least=4, seconds=5.0, kind=kind)
+    work.waits, work.computes = waits, computes
+    scene = Quiet(work)
+    assert run(1, scene, replicas=1).violations == []
+    assert claims.verdict(scene.store.get(kind.resource, NAMESPACE, "j")) == "Succeeded"
+    assert {pod["metadata"]["name"] for pod in scene.store.list(api.PODS, NAMESPACE)} == {
+        "j-launcher"  # cleanPodPolicy
+    }
+
+
+@pytest.mark.parametrize(
+    ("milli", "devices", "size", "by_node"),
+    [
+        (500, 1, 4, [4]),
+        (600, 1, 4, [2, 2]),
+        (600, 1, 5, []),
+        (250, 2, 8, [4, 4]),
+        (1000, 1, 4, [2, 2]),
+    ],
+)
+def test_gangs_that_share_gpus(milli, devices, size, by_node):
+    """On two nodes of two devices each."""
+    work = Workload("s", "volcano", gpus=0, size=size, least=size, milli=milli, devices=devices)
+    scene = Quiet(work, devices=2)
+    assert run(1, scene, replicas=1).violations == []
+    nodes = Counter(map(claims.node_of, scene.store.list(api.PODS, NAMESPACE)))
+    assert sorted(nodes[name] for name in ("n0", "n1") if name in nodes) == by_node
 
 
 @pytest.mark.parametrize(

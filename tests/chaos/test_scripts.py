@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from msgspec import structs
@@ -13,7 +14,7 @@ from extender.chaos.faults import Faults
 from extender.chaos.judge import Violation
 from extender.chaos.network import Shown
 from extender.chaos.run import Outcome, play
-from extender.chaos.schedule import WEIGHTS, Act, Script
+from extender.chaos.schedule import ACTS, VARIANTS, Act, Script
 from extender.chaos.shrink import shrink
 from extender.core.errors import InvalidObject
 from extender.core.gang import Gang
@@ -21,9 +22,21 @@ from extender.core.session import Session
 
 
 def test_every_act_can_be_performed_and_is_drawn():
-    assert [name for name in WEIGHTS if not callable(getattr(Faults, name, None))] == []
+    assert [name for name in ACTS if not callable(getattr(Faults, name, None))] == []
     drawn = {act.name for seed in range(40) for act in schedule.draw(seed).acts}
-    assert drawn == set(WEIGHTS)
+    assert drawn == ACTS
+
+
+def test_runs_without_variants_are_what_they_were(monkeypatch):
+    with_variants = [schedule.draw(seed) for seed in range(40)]
+    monkeypatch.setattr(schedule, "VARIED", 0.0)
+    without = [schedule.draw(seed) for seed in range(40)]
+    same = [one == other for one, other in zip(with_variants, without, strict=True)]
+    assert 20 < sum(same) < 40
+    for one, other in zip(with_variants, without, strict=True):
+        for act, plain in zip(one.acts, other.acts, strict=True):
+            assert act == plain or act.name in VARIANTS[plain.name]
+            assert (act.at, act.draw) == (plain.at, plain.draw)
 
 
 def test_a_script_is_its_seeds_and_in_order():
@@ -119,7 +132,9 @@ def test_the_command_plays_a_file_again(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["identical"] is True
     assert found["commands"] > 20
-    path.write_text(path.read_text().replace('"name":"add_node"', '"name":"remove_node"', 1))
+    before = path.read_text()
+    path.write_text(re.sub('"add_(shared_)?node"', '"remove_node"', before, count=1))
+    assert path.read_text() != before
     assert cli.main(["replay", str(path)]) == 1
     path.write_text('{"muster-log":"chaos","version":1}')
     assert cli.main(["replay", str(path)]) == 2
