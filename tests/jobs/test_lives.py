@@ -157,8 +157,10 @@ class Life:
 
     def show(self, status: dict) -> None:
         """The launcher's Job: what the API server refuses to be told of one (batch/validation)."""
-        now = {each["type"] for each in status["conditions"]}
-        before = {each["type"] for each in self.shown.get("conditions", ())}
+        now, before = (
+            {each["type"] for each in shown.get("conditions", ()) if each["status"] == "True"}
+            for shown in (status, self.shown)
+        )
         assert before & {"Complete", "Failed"} <= now
         assert status["failed"] >= self.shown.get("failed", 0)
         assert status["ready"] <= status["active"]
