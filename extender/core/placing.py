@@ -163,8 +163,12 @@ def _no_room_for_more(s: State, view: Snapshot, gang: Gang, ask: Ask) -> Refusal
     """Why the first member beyond the minimum waits, once the gang itself does not."""
     if not gang.satisfied():
         return None
-    found = finding.search(s, view, gang, ask, ask.loose, {ask.loose[0].name})
-    return found if isinstance(found, Refusal) else None
+    # One alone may fit where the part that it belongs to does not.
+    for some in {ask.loose[0].name}, {slot.name for slot in ask.loose}:
+        found = finding.search(s, view, gang, ask, ask.loose, some)
+        if isinstance(found, Refusal):
+            return found
+    return None
 
 
 def _decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:

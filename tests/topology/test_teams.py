@@ -117,3 +117,28 @@ def test_as_many_parts_beyond_the_minimum_as_fit_are_placed(seed: int) -> None:
     asked = [gpus for gpus in part if gpus]
     assert len(whole) == len(parts) or not fits([asked], left, racks=True)
     assert bool(whole) == fits([asked], room, racks=True)
+
+
+def test_a_part_beyond_the_minimum_says_why_it_waits() -> None:
+    made = core([2, 1])
+    policy = {
+        "name": "s",
+        "subGroupSize": 2,
+        "minSubGroups": 1,
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"highestTierAllowed": 1},
+    }
+    made.apply(group(2, subGroupPolicy=[policy]), NOW)
+    marks = {"scheduling.k8s.io/group-name": "g"}
+    for at, (part, on) in enumerate((("a", "n0"), ("a", "n0"), ("b", ""), ("b", ""))):
+        phase = "Running" if on else "Pending"
+        member = pod(
+            f"w-{at}", gpus=1, annotations=marks, labels={"part": part}, node=on, phase=phase
+        )
+        made.apply(e.PodSeen(member), NOW)
+    made.step(NOW)
+    (gang,) = made.state.gangs.values()
+    assert planned(made, 4) == ["n0", "n0", "", ""]
+    assert gang.satisfied()
+    assert gang.refusal is not None
+    assert gang.refusal.render().startswith("1 of 2 pods fit")
