@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from extender.sim.daemon import free_port
+from tests.controlplane.gangs import check_landed_whole
 from tests.controlplane.processes import LEASE, Replica, replicas, service
 from tests.controlplane.test_s3_kills import SIZE, bound_once, half_bound
 from tests.controlplane.wire import Wire, wired
@@ -106,3 +107,5 @@ async def test_a_rolling_update_under_load_loses_nothing(
                 await replica.start()
         await world.until(lambda: len(world.bound()) == 24, "six whole gangs")
     bound_once(world)
+    for number in range(6):
+        check_landed_whole(world, f"g{number}", 4)
