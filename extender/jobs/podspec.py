@@ -124,7 +124,7 @@ def _ports(
         if on_host and host and host != number:
             yield Wrong(f"{at}.hostPort", INVALID, host, f"{number}, as with hostNetwork it is one")
         if host:
-            key = (port.get("protocol") or "TCP", port.get("hostIP") or "", host)
+            key = (_text(port, "protocol") or "TCP", _text(port, "hostIP"), str(host))
             if key in host_ports:
                 yield Wrong(f"{at}.hostPort", DUPLICATE, host, _TWICE)
             host_ports.add(key)

@@ -35,6 +35,9 @@ def requirements(given: Any, path: str, *, of_pod: bool = False) -> Iterator[Wro
             field = f"{path}.{kind}[{name}]"
             if why := _no_name(str(name), own, of_pod=of_pod):
                 yield Wrong(field, UNSUPPORTED if of_pod else INVALID, name, why)
+            if not isinstance(value, str | int | float):
+                yield Wrong(field, UNREADABLE, value, quantity.ALLOWED)
+                continue
             try:
                 read[kind][name] = quantity.parse(value)
             except QuantityError as error:

@@ -12,7 +12,7 @@ from extender.commands.checks.together import Together
 from extender.core import groups
 from extender.core import objects as o
 from extender.core.api import PODS
-from extender.core.errors import InvalidObject
+from extender.core.errors import MOST_FAULTS, InvalidObject
 from extender.core.identity import (
     ACK_MIN,
     ACK_NAME,
@@ -25,8 +25,10 @@ from extender.core.identity import (
 from extender.core.reasons import Refusal
 from extender.core.shape import shape_of
 from extender.jobs import podspec
+from extender.jobs.advice.subject import listed
 from extender.jobs.fields import dig
 from extender.jobs.lifecycle import TrainingKind
+from extender.jobs.wrong import Wrong
 from extender.settings import Muster
 
 #: Kinds whose spec.template is a pod, with the apiVersion they have.
@@ -44,16 +46,19 @@ _ANNOTATIONS = (*VOLCANO_ANNOTATIONS, KOORDINATOR_NAME, KOORDINATOR_MIN)
 def refused(document: Document, kind: TrainingKind | None) -> Iterator[Problem]:
     """What kube-apiserver would refuse of its pod, or of its template's pods. ``kind``: the job's."""
     body = without_nulls(document.body)
-    claims = [
-        dig(each, "metadata", "name") for each in dig(body, "spec", "volumeClaimTemplates") or ()
-    ]
+    templates = listed(dig(body, "spec", "volumeClaimTemplates"))
+    names = [dig(each, "metadata", "name") for _, each in templates]
+    claims = [name for name in names if isinstance(name, str)]
+    found: list[Wrong] = []
     for path, pod in _pods(document, body, kind):
         under = f"{path}." if path else ""
-        for each in (
-            *podspec.wrong_metadata(dig(pod, "metadata"), f"{under}metadata"),
-            *podspec.wrong(dig(pod, "spec"), f"{under}spec", filter(None, claims)),
-        ):
-            yield document.problem(each.field, each.render())
+        found += podspec.wrong_metadata(dig(pod, "metadata"), f"{under}metadata")
+        found += podspec.wrong(dig(pod, "spec"), f"{under}spec", claims)
+    for each in found[:MOST_FAULTS]:
+        yield document.problem(each.field, each.render())
+    more = len(found) - MOST_FAULTS
+    if more > 0:
+        yield document.problem("", f"{more} more values of its pods are not allowed")
 
 
 def _pods(document: Document, body: Any, kind: TrainingKind | None) -> Iterator[tuple[str, Any]]:
