@@ -82,7 +82,9 @@ def _created(s: State, gang: Gang, slot: Slot, node: str, done: Done, now: float
         slot.uid, slot.resource_version = made["uid"], made["resourceVersion"]
         slot.pinned, slot.released_at = node, now
         s.uids[slot.uid] = (gang.key.namespace, slot.name)
-        gang.move(slot, telling.on_way(s, slot) if slot.node else Member.HELD)
+        # One that comes later may have been given its place while it was made to be seen.
+        through = slot.node and slot.name not in gang.later
+        gang.move(slot, telling.on_way(s, slot) if through else Member.HELD)
         if slot.doomed:
             s.delete_pod(gang, slot)
         return

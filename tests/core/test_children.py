@@ -292,6 +292,25 @@ def test_workers_do_not_begin_without_a_place_for_the_launcher() -> None:
     m.finish()
 
 
+def test_a_launcher_whose_pod_was_being_made_to_be_seen_waits_all_the_same() -> None:
+    """Chaos seed 80205: it was let through, as its place was there when the answer came."""
+    m = machine(2)
+    hold = Fault("hold", verb="Create", kind="Pod", name="j-launcher")
+    m.faults.append(hold)
+    job(m, launcherCreationPolicy="WaitForWorkersReady")
+    m.rest()
+    assert [pod["metadata"]["name"] for pod in m.api.pods()] == ["j-worker-0", "j-worker-1"]
+    do.node(m, "n2", 1)
+    m.rest(10)
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
+    m.faults.clear()
+    m.rest(10)
+    assert len(m.api.pods()) == 3
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1"]
+    made_ready(m)
+    m.finish()
+
+
 def test_a_launcher_does_not_wait_for_a_worker_that_lacks_its_place() -> None:
     """Chaos seed 80116: one worker was enough, and the other had no room beside the launcher's place."""
     m = machine(2)
