@@ -92,6 +92,12 @@ def placed(pod: Manifest) -> bool:
     return bool(node_of(pod)) and phase(pod) != "Failed"
 
 
+def ready(pod: Manifest) -> bool:
+    """Its kubelet says so, and nobody has overwritten it (the stand-in scheduler's condition may)."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
 def ended(pod: Manifest) -> bool:
     """It takes no room any more."""
     return phase(pod) in ("Succeeded", "Failed")

@@ -134,14 +134,14 @@ class Settled:
         ]
 
     def _early_launcher(self, resource: Resource, record: Manifest, members: list[Manifest]) -> str:
-        """The launcher that waits until its workers run, as long as they do not: it has its place with
-        them, and makes nobody whole; "" where there is none.
+        """The launcher that waits until its workers are ready, as long as they are not: it has its place
+        with them, and makes nobody whole; "" where there is none.
         """
         found = self._job_of(record) if resource == VOLCANO_GROUPS else None
         if found is None or not claims.launcher_waits(found[1]):
             return ""
         placed = [
-            claims.phase(pod) == "Running"
+            claims.ready(pod)
             for pod in members
             if claims.task_of(pod) == "worker" and claims.node_of(pod)
         ]
