@@ -15,10 +15,10 @@ from extender.core import (
     committing,
     creating,
     groups,
-    ingest,
     jobsync,
     jobwrites,
     networks,
+    nodeevents,
     placing,
     plain,
     reporting,
@@ -64,7 +64,7 @@ class Coordinator:
         for node in [node for node in s.health.gone if not s.cluster.pods.waiting_for(node)]:
             s.health.forget(node)
         s.node_news.update(s.health.believe(now))
-        ingest.tell_jobs(s)
+        nodeevents.tell_jobs(s)
         for node, keys in list(s.unhoused.items()):
             if all(s.housed(key, node) is None for key in keys):
                 del s.unhoused[node]

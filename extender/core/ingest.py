@@ -1,9 +1,9 @@
-"""Pods, nodes and the rest of what the watch shows, applied to the state."""
+"""Pods as the watch shows them, applied to the state; nodes are in :mod:`extender.core.nodeevents`."""
 
 from __future__ import annotations
 
 from extender.core import events as e
-from extender.core.api import MUSTER_GROUP, NODES, PODS
+from extender.core.api import MUSTER_GROUP, PODS
 from extender.core.cluster import TERMINAL
 from extender.core.errors import InvalidObject
 from extender.core.framework import Replica
@@ -14,11 +14,11 @@ from extender.core.identity import (
     membership,
 )
 from extender.core.learning import note_refused, offered_by, surprised
+from extender.core.nodeevents import touch
 from extender.core.objects import Meta, Pod, PodStatus
 from extender.core.reasons import Code, Refusal, refuse
 from extender.core.shape import PodShape, pinned_node
 from extender.core.state import State, reservation_key
-from extender.core.topology import equipment
 
 #: Muster's own scheduling gate, put on by admission (manifests/admission) or by Muster.
 GATE = f"{MUSTER_GROUP}/gang"
@@ -114,74 +114,6 @@ def pod_gone(s: State, event: e.PodGone) -> None:
     s.pod_jobs.pop(event.uid, None)
 
 
-def node_seen(s: State, event: e.NodeSeen, now: float) -> None:
-    """A node was added or changed. One that cannot be read takes no pods."""
-    meta = event.node.metadata
-    name = meta.name
-    before, surprises = _generation(s, name), s.cluster.zones.surprises
-    capacity, there = s.cluster.capacity_generation, s.cluster.row_of(name) is not None
-    found, wrong = equipment.read(meta.annotations, event.node.status.allocatable)
-    for each in wrong:
-        s.count("invalid_equipment")
-        s.notice(NODES, "", name, meta.uid, "Warning", "InvalidTopology", str(each))
-    try:
-        s.cluster.upsert_node(event.node, found)
-    except InvalidObject as error:
-        s.count("invalid_nodes")
-        _take_away(s, name)
-        s.notice(NODES, "", name, meta.uid, "Warning", "InvalidNode", str(error))
-    if not there:
-        _hold_again(s, name)
-    if s.cluster.zones.surprises != surprises:
-        s.count("device_surprises")
-    if _generation(s, name) != before or s.cluster.capacity_generation != capacity:
-        _touch(s, name)
-    left = s.health.leaves(name)
-    if s.health.seen(event.node, now):
-        s.node_news.add(name)
-    if left and not s.health.leaves(name):
-        # Room again, whether or not the row has changed.
-        s.cluster.capacity_generation += 1
-
-
-def node_gone(s: State, event: e.NodeGone, now: float) -> None:
-    """A node was deleted."""
-    _touch(s, event.name)
-    _take_away(s, event.name)
-    s.health.deleted(event.name, now)
-    s.node_news.add(event.name)
-
-
-def _take_away(s: State, node: str) -> None:
-    if held := s.cluster.held_on(node):
-        s.unhoused.setdefault(node, set()).update(held)
-    s.cluster.remove_node(node)
-
-
-def _hold_again(s: State, node: str) -> None:
-    """A node that was away is back, be it another of its name: what is still planned there, or may be
-    bound there, holds its place again (I2). Whether it fits is looked at in the next step.
-    """
-    row = s.cluster.row_of(node)
-    if row is None:
-        return
-    for key in sorted(s.unhoused.pop(node, ())):
-        shape = s.housed(key, node)
-        if shape is not None:
-            s.cluster.reserve(key, shape, row)
-
-
-def tell_jobs(s: State) -> None:
-    """What is the matter with a node is the matter of the jobs that have pods there. All nodes of a step
-    are told at once: where a zone goes, a look at every pod for each of its nodes takes minutes.
-    """
-    if s.node_news:
-        for job in s.jobs.values():
-            if any(pod.spec.node_name in s.node_news for pod in job.pods.values()):
-                job.dirty = True
-        s.node_news.clear()
-
-
 def _plain(s: State, pod: Pod) -> None:
     """Keep a pod of no group while it waits for a node, for its /bind."""
     ended = pod.status.phase in ("Succeeded", "Failed")
@@ -191,17 +123,6 @@ def _plain(s: State, pod: Pod) -> None:
     else:
         s.plain.pop(pod.metadata.uid, None)
         s.refused.pop(pod.metadata.uid, None)
-
-
-def _touch(s: State, node: str) -> None:
-    """A node changed otherwise than by Muster's own Bindings."""
-    s.touched.add(node)
-    s.evidence.forget(node)
-
-
-def _generation(s: State, name: str) -> int:
-    row = s.cluster.row_of(name)
-    return -1 if row is None else int(s.cluster.generation[row])
 
 
 def _shape(s: State, pod: Pod) -> tuple[PodShape | None, Refusal | None]:
@@ -241,7 +162,7 @@ def _count(s: State, pod: Pod, known: tuple[Gang, Slot] | None, shape: PodShape 
     tell_of_devices(s, uid, pod.metadata.namespace, pod.metadata.name)
     after = s.cluster.row_of_pod(uid)
     if before is None and after is not None and not ours:
-        _touch(s, node)
+        touch(s, node)
     elif before is not None and after is None:
         s.evidence.forget(s.cluster.name_of(before))
 

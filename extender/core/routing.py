@@ -13,6 +13,7 @@ from extender.core import (
     jobsync,
     learning,
     networks,
+    nodeevents,
     plain,
     zoning,
 )
@@ -46,8 +47,8 @@ def handlers(s: State) -> dict[type[e.Event], Handler]:
     """The handler of every event type."""
     cluster = s.cluster
     table: dict[type[e.Event], Handler] = {
-        e.NodeSeen: lambda x, now: ingest.node_seen(s, x, now),
-        e.NodeGone: lambda x, now: ingest.node_gone(s, x, now),
+        e.NodeSeen: lambda x, now: nodeevents.node_seen(s, x, now),
+        e.NodeGone: lambda x, now: nodeevents.node_gone(s, x, now),
         e.ZonesSeen: lambda x, _: zoning.zones_seen(s, x),
         e.ZonesGone: lambda x, _: zoning.zones_gone(s, x),
         e.HyperNodeSeen: lambda x, _: networks.hyper_seen(s, x),
