@@ -14,6 +14,7 @@ from extender.core.creating import dress
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.gang import Gang, Member, Slot
+from extender.core.groups import foreign
 from extender.core.identity import GANG_RESTART, REPLICA_INDEX_LABEL, GroupKey
 from extender.core.indexes import renumbered
 from extender.core.ingest import PLAN_ANNOTATION
@@ -28,11 +29,15 @@ ADMISSION_SECONDS = 10.0
 
 
 def admit(s: State, gang: Gang, job: Job, now: float) -> None:
-    """Find out what the API server makes of each role's pods before they are planned."""
+    """Find out what the API server makes of each role's pods before they are planned, and again after
+    the job was edited.
+    """
+    wanted = [slot for slot in gang.unplaced() if slot.state == Member.WANTED]
+    _forget_edited(gang, job, wanted)
     # A role's first replica may carry a label that the others have not (job-role).
     by_role: dict[tuple[str, bool], PodShape | Refusal | None] = {}
-    for slot in gang.unplaced():
-        if slot.state != Member.WANTED or slot.shape is not None or slot.fault is not None:
+    for slot in wanted:
+        if slot.shape is not None or slot.fault is not None:
             continue
         assert slot.replica is not None
         kind = (slot.task, slot.replica.index == 0)
@@ -46,6 +51,19 @@ def admit(s: State, gang: Gang, job: Job, now: float) -> None:
         elif found is not None:
             slot.shape = found
         gang.dirty = gang.dirty or found is not None
+
+
+def _forget_edited(gang: Gang, job: Job, wanted: list[Slot]) -> None:
+    """What pods of the job as it was would be. What is planned stays: those pods will be seen soon."""
+    edited = [slot for slot in wanted if slot.edits != job.edits and not slot.node]
+    known = [slot for slot in edited if slot.shape is not None or slot.fault is not None]
+    for slot in edited:
+        slot.edits, slot.shape, slot.fault = job.edits, None, None
+    if not known:
+        return
+    gang.dirty, gang.refused_at = True, -1
+    if not any(m.uid or m.node for m in gang.members.values()):
+        gang.member_priority = None
 
 
 def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape | Refusal | None:
@@ -66,6 +84,8 @@ def _admit(s: State, gang: Gang, job: Job, slot: Slot, now: float) -> PodShape |
         else:
             _ask(s, key, job, mark, body)
     known = job.admitted.get(mark)
+    if isinstance(known, Pod) and known.spec.scheduler_name not in s.rules.scheduler_names:
+        return foreign(s, slot.name, known.spec.scheduler_name)
     return None if known is None else _shape(s, gang, _renamed(known, body, job.name))
 
 

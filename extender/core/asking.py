@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from extender.core import turns
 from extender.core.gang import PLACED, UNPLACED, Gang, Member, Slot, stays
-from extender.core.groups import unknown_priority
+from extender.core.groups import foreign, unknown_priority
 from extender.core.reasons import Code, Reason, Refusal, refuse
 from extender.core.state import State
 from extender.core.subgroups import short
@@ -33,9 +33,7 @@ def not_plannable(s: State, gang: Gang) -> Refusal | None:
     if gang.fault is not None:
         return gang.fault
     if gang.foreign:
-        pod, scheduler = min(gang.foreign.items())
-        allowed = ", ".join(s.rules.scheduler_names)
-        return refuse(Code.FOREIGN_SCHEDULER, pod=pod, scheduler=scheduler, allowed=allowed)
+        return foreign(s, *min(gang.foreign.items()))
     if not gang.uid:
         return refuse(Code.NO_GROUP, name=str(gang.key), api=gang.key.resource.api_version)
     if (refusal := unknown_priority(s, gang)) is not None:

@@ -99,6 +99,8 @@ class Slot:
     #: The pod has a controller that makes it again, or Muster itself does.
     remade: bool = False
     replica: Replica | None = None
+    #: How often its job had been edited when its shape was asked for.
+    edits: int = 0
     #: Its controller, where its group is one that only labels or annotations name.
     owner: OwnerRef | None = None
     #: The open /bind request, if any.

@@ -101,6 +101,12 @@ def resolve_priority(s: State, gang: Gang) -> None:
         gang.own_priority = s.priority_classes.get(gang.priority_class, gang.own_priority)
 
 
+def foreign(s: State, pod: str, scheduler: str) -> Refusal:
+    """The pod is another scheduler's, which would bind it without its gang (S10b)."""
+    allowed = ", ".join(s.rules.scheduler_names)
+    return refuse(Code.FOREIGN_SCHEDULER, pod=pod, scheduler=scheduler, allowed=allowed)
+
+
 def unknown_priority(s: State, gang: Gang) -> Refusal | None:
     """Refuse a class that does not exist; the two built-in ones always do."""
     name = gang.priority_class

@@ -27,6 +27,8 @@ class Job:
     name: str
     uid: str
     raw: Manifest
+    #: How often what its pods are made of was changed, since it is known.
+    edits: int = 0
     pods: dict[str, Pod] = field(default_factory=dict)
     #: Pods by name as they ended, or restarted, of their own accord: they count when they are gone,
     #: until the job itself says so (its status and annotations are written later, or refused).

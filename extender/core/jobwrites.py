@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from extender.core import commands as c
 from extender.core.admission import ADMISSION_SECONDS
-from extender.core.api import PODS, SERVICES, VOLCANO_GROUPS, Resource
+from extender.core.api import MUSTER_GROUP, PODS, SERVICES, VOLCANO_GROUPS, Resource
+from extender.core.capacity import CAPACITY
 from extender.core.errors import InvalidObject
 from extender.core.events import Done
 from extender.core.framework import JobStep
@@ -35,7 +36,17 @@ def show(job: Job, raw: Manifest) -> None:
     """The job as the watch or an answer has it, which overtake each other: the newer one counts."""
     shown = raw["metadata"].get("resourceVersion", "")
     if version(shown) >= version(job.raw["metadata"].get("resourceVersion", "")):
+        job.edits += _made_of(raw) != _made_of(job.raw)
         job.raw = raw
+
+
+def _made_of(raw: Manifest) -> tuple[Any, ...]:
+    """All of a job that its pods may depend on; what Muster itself writes there is not among it."""
+    marks = raw["metadata"].get("annotations") or {}
+    users = {
+        k: v for k, v in marks.items() if k == CAPACITY or not k.startswith(f"{MUSTER_GROUP}/")
+    }
+    return raw.get("spec"), users
 
 
 def group(s: State, job: Job, key: GroupKey, body: Manifest, now: float) -> None:

@@ -17,7 +17,7 @@ from extender.runtime import Service, running
 from extender.sim import fleet
 from tests.controlplane.conftest import check_service, leading, scheduler_config, settings_for
 from tests.controlplane.rights import account
-from tests.controlplane.world import World
+from tests.controlplane.world import GPU, World
 
 ROOT = Path(__file__).parents[2]
 #: The manifests that users apply, where this checkout has them beside it.
@@ -213,3 +213,23 @@ async def test_a_job_waits_whole_lands_whole_and_ends(world: World, muster: Serv
     table = world.plane.kubectl("get", "pytorchjobs", "-n", world.namespace).stdout
     assert table.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
     assert table.splitlines()[1].split()[:2] == ["ddp", "Succeeded"]
+
+
+async def test_a_job_that_is_edited_while_it_waits(world: World, muster: Service) -> None:
+    """It is placed as it is now, and none of its pods is made for a scheduler that would bind it alone."""
+    await world.nodes("n1", "n2")
+    two = [{"name": "pytorch", "image": "none", "resources": {"limits": {GPU: 2}}}]
+    body = job("ddp", 1, schedulerName="somebody-else", containers=two)
+    await world.client.create(api.PYTORCH_JOBS, world.namespace, body)
+    await world.until_event("ddp", "pod ddp-master-0 names scheduler somebody-else")
+    await until_condition(world, "ddp", "Created")
+
+    async def edit(**template: Any) -> None:
+        spec = job("ddp", 1, schedulerName="muster", **template)["spec"]
+        await world.client.patch(api.PYTORCH_JOBS, world.namespace, "ddp", {"spec": spec})
+
+    await edit(containers=two)
+    await world.until_event("ddp", "1 nvidia.com/gpu in all, 2 asked")
+    assert world.seen == []
+    await edit()
+    await until_condition(world, "ddp", "Succeeded")
