@@ -189,6 +189,8 @@ class Judge:
         """I1: with those bound already and those of the same commit, minMember is reached."""
         if link.process.dead or link.process.paused:
             return  # the rest of the commit may have been cut off
+        if record.shown.listing:
+            return  # it may have read as much as it needs
         resource, namespace, name = group
         seen = self.past.at(resource, (namespace, name), record.groups[resource])
         if seen is None:
@@ -264,8 +266,9 @@ class Judge:
         if record is None:
             self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
             return
-        for message in rooms.overfull(self.past, self.version, life, record, pod):
-            self.violated("I2", message)
+        if not record.shown.listing:
+            for message in rooms.overfull(self.past, self.version, life, record, pod):
+                self.violated("I2", message)
         reference = claims.owner(pod)
         for kind in claims.LAUNCHED:
             job = self.past.at(

@@ -95,6 +95,8 @@ class Shown:
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int]] = []
+        #: A list has come and is not read to its end: no version says what is known of it.
+        self.listing = False
 
     @property
     def version(self) -> int:
@@ -102,6 +104,7 @@ class Shown:
         return self._spans[-1][1] if self._spans else 0
 
     def listed(self, version: int) -> None:
+        self.listing = False
         if version > self.version:
             self._spans.append((version, version))
 
@@ -113,7 +116,7 @@ class Shown:
     def now(self) -> Shown:
         """What has been shown so far."""
         copy = Shown()
-        copy._spans = list(self._spans)
+        copy._spans, copy.listing = list(self._spans), self.listing
         return copy
 
     def covers(self, since: int, until: int | None) -> bool:
@@ -230,7 +233,9 @@ class Link:
         query: dict[str, str | int] = {"limit": limit}
         if after:
             query["continue"] = after
-        return (await self.send("GET", resource.path(), query=query)).unwrap()
+        page = (await self.send("GET", resource.path(), query=query)).unwrap()
+        self.shown[resource].listing = True
+        return page
 
     async def watch_lines(
         self, resource: Resource, resource_version: str, *, timeout_seconds: int
@@ -241,8 +246,8 @@ class Link:
         async for lines in watch:
             now = store.version
             for line, version in _versions(lines, now):
-                yield [line]
                 self.once_read(partial(shown.watched, version))
+                yield [line]
 
     async def _watch(
         self,
