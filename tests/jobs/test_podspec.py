@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.jobs import podspec
+from extender.jobs.wrong import Wrong
 from tests.jobs.test_junk import junk, paths, spoilt
 
 #: One that has every field that some rule reads.
@@ -51,7 +52,7 @@ POD: dict[str, Any] = {
 PATHS = sorted(paths(POD), key=repr)
 
 
-def wrong(pod: Any) -> list[podspec.Wrong]:
+def wrong(pod: Any) -> list[Wrong]:
     meta, spec = (pod.get(key) if isinstance(pod, dict) else pod for key in ("metadata", "spec"))
     return [*podspec.wrong_metadata(meta), *podspec.wrong(spec)]
 
