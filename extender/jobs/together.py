@@ -22,6 +22,7 @@ from extender.jobs.rollcall import RollCall
 #: that they have ended for it: it looks at its containers each second, and writes what it finds. That
 #: there is no kubelet any more takes longer to be known (NodeNews.noticed).
 SETTLE: Final = 5.0
+_ENDED: Final = ("Succeeded", "Failed")
 
 
 class Stand(Struct, frozen=True):
@@ -74,8 +75,7 @@ def stand(
             and pod not in roll.broken
         ]
         cause = causes.cause_of(members, roll.before, failed, nodes, silent=bool(roll.broken))
-        settle = max(SETTLE, nodes.noticed)
-        told_at = None if cause else _told_at(parsed, roll, members, settle, now)
+        told_at = None if cause else _told_at(parsed, roll, members, nodes.noticed, now)
     unseen = [r for r in roll.missing if r.role not in aside]
     if cause is None and ran and fresh and unseen:
         cause = causes.gone(unseen[0])
@@ -156,12 +156,13 @@ def _told_at(
     parsed: TrainingJob,
     roll: RollCall,
     members: Sequence[tuple[Replica, Pod]],
-    settle: float,
+    noticed: float,
     now: float,
 ) -> float | None:
     """When it is known whether failures for good come from the end of another member, of which
-    nothing is known: not before its kubelet has had the time to tell it, or its node to be missed
-    (``settle`` seconds). None: it is known now.
+    nothing is known: not before its kubelet has had the time to tell it. Where all members that seem to
+    run are on one node, of which nothing was heard, it may be gone: not before it would be missed
+    (``noticed`` seconds). None: it is known now.
 
     Under ExitCode alone: with Never, that end would be for good as well.
     """
@@ -171,7 +172,9 @@ def _told_at(
         for replica, pod in members
         if pod.metadata.uid in broken and (role := parsed.role(replica.role))
     }
-    left = any(pod.status.phase not in ("Succeeded", "Failed") for _, pod in members)
+    left = {p.spec.node_name for _, p in members if p.status.phase not in _ENDED}
+    heard = {p.spec.node_name for _, p in members if p.status.phase in _ENDED}
+    settle = max(SETTLE, noticed) if len(left - heard) == 1 else SETTLE
     told = [end for end in _ends(roll.broken) if end is not None]
     if policies != {"ExitCode"} or not left or not told or roll.missing:
         return None
