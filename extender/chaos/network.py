@@ -246,7 +246,8 @@ class Link:
         async for lines in watch:
             now = store.version
             for line, version in _versions(lines, now):
-                self.once_read(partial(shown.watched, version))
+                if not line.startswith(_ERROR):
+                    self.once_read(partial(shown.watched, version))
                 yield [line]
 
     async def _watch(
@@ -270,7 +271,7 @@ class Link:
             number, watch = store.watch(resource, None, selector, int(version), wake=wake.set)
         except ApiError as error:
             if error.code == 410 and rng.random() < 0.5:
-                yield [b'{"type":"ERROR","object":%b}' % orjson.dumps(render(error))]
+                yield [_ERROR + b',"object":%b}' % orjson.dumps(render(error))]
                 return
             raise
         loop = asyncio.get_running_loop()
@@ -356,6 +357,10 @@ def reply_of(answer: Answer) -> Reply:
         return Reply(answer.code, answer.body)
     status = orjson.loads(answer.body)
     return Reply(answer.code, answer.body, status.get("reason", ""), status.get("message", ""))
+
+
+#: How a line begins that shows nothing.
+_ERROR = b'{"type":"ERROR"'
 
 
 def _versions(lines: list[bytes], now: int) -> Iterator[tuple[bytes, int]]:
