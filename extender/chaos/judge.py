@@ -122,6 +122,7 @@ class Judge:
             {resource: link.shown[resource].version for resource in claims.JOBS},
             {resource: link.shown[resource].version for resource in claims.GROUPS},
             link.shown[api.PODS].now(),
+            link.shown[api.PODS].listing or link.shown[api.NODES].listing,
         )
         binds = request.path.endswith("/binding")
         makes = request.method == "POST" and request.path.endswith("/pods") and not request.query
@@ -189,7 +190,7 @@ class Judge:
         """I1: with those bound already and those of the same commit, minMember is reached."""
         if link.process.dead or link.process.paused:
             return  # the rest of the commit may have been cut off
-        if record.shown.listing:
+        if record.listing:
             return  # it may have read as much as it needs
         resource, namespace, name = group
         seen = self.past.at(resource, (namespace, name), record.groups[resource])
@@ -266,7 +267,7 @@ class Judge:
         if record is None:
             self.violated("I1", f"{meta['name']} is bound and no Binding of it was sent")
             return
-        if not record.shown.listing:
+        if not record.listing:
             for message in rooms.overfull(self.past, self.version, life, record, pod):
                 self.violated("I2", message)
         reference = claims.owner(pod)

@@ -29,6 +29,8 @@ class Sent(Struct, frozen=True):
     groups: Mapping[Resource, int]
     #: Of pods, with what came and went unseen.
     shown: Shown
+    #: In the middle of a list of nodes, or of pods: no version says what it knew of them.
+    listing: bool = False
 
 
 class Life:
