@@ -17,6 +17,7 @@ from extender.core import (
     groups,
     jobsync,
     jobwrites,
+    keeping,
     networks,
     nodeevents,
     placing,
@@ -166,6 +167,7 @@ def _answers(s: State, now: float) -> None:
         reporting.orphan_notices(s, gang)
         if not gang.members and not gang.foreign and not gang.uid:
             s.gangs.pop(gang.key, None)
+            keeping.decided(s, gang, None, now)
 
 
 def _job(s: State, job: Job, now: float) -> None:

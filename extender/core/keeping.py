@@ -53,6 +53,13 @@ def give_up(s: State, gang: Gang) -> None:
         s.cluster.capacity_generation += 1
 
 
+def decided(s: State, gang: Gang, refusal: Refusal | None, now: float) -> None:
+    """The gang was planned, or refused: what it does not take is free, unless others only go first."""
+    if gang.kept and (refusal is None or refusal.code != Code.BEHIND):
+        give_up(s, gang)
+        s.send(c.WakeAt(now))
+
+
 def expire(s: State, now: float) -> None:
     """Give up what was kept for long enough."""
     for gang in s.gangs.values():
@@ -88,11 +95,16 @@ class Line:
             self._take(keeper, view)
 
     def _take(self, gang: Gang, view: Snapshot) -> None:
-        """Where pods are no more, and one more of the kind still fits."""
+        """Where pods are no more, and one more of the kind still fits; else, as who goes before it may have
+        moved there, anywhere.
+        """
         for name, (shape, node) in gang.kept.items():
             slot, row = gang.members.get(name), self._s.cluster.row_of(node)
-            there = slot is not None and slot.state == Member.BOUND
-            if not there and row is not None and view.feasible(shape)[row]:
+            if row is None or (slot is not None and slot.state == Member.BOUND):
+                continue
+            fits = view.feasible(shape)
+            if fits.any():
+                row = row if fits[row] else int(fits.argmax())
                 view.place(shape, row)
                 self._taken.append((shape, row, gang))
 

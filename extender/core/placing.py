@@ -70,6 +70,7 @@ def plan_pass(s: State, now: float) -> None:
                 spent += turns.SEARCH * max(ask.searches, 1)
             if refusal is not None:
                 known[key] = refusal
+            keeping.decided(s, gang, refusal, now)
         _decided(s, gang, refusal, now)
     s.at = None
     if spent >= turns.STEP:

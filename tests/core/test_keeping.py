@@ -69,7 +69,7 @@ def test_where_it_does_not_fit_any_more_they_are_placed() -> None:
     m = stopping()
     m.api.remove((NODES, "", m.bound()["j-worker-0"]))
     end(m, *(name for name in PEERS if name in m.bound()))
-    m.rest(60)  # a Node that goes while it is well is believed to be lost after a while
+    m.rest(2)
     assert sorted(m.bound()) == ["later-0", "later-1"]
     m.finish()
 
@@ -96,6 +96,28 @@ def test_a_job_that_is_not_to_begin_anew_keeps_nothing(how: str) -> None:
         m.api.change(place, spec={"runPolicy": {"suspend": True}})
     m.rest(5)
     assert {"later-0", "later-1"} <= m.bound().keys()
+
+
+def test_of_two_that_move_the_second_has_as_many_places_as_the_first_takes_of_its() -> None:
+    m = Machine(RULES)
+    do.nodes(m, 4)
+    for name in ("a", "b"):
+        do.job(m, name, 2)
+        m.rest(20)
+    m.lingering = True
+    for name in ("a", "b"):
+        fail(m, f"{name}-worker-0")
+    m.rest(5)
+    do.gang(m, "later", 1)
+    m.rest(2)
+    end(m, "a-master-0")
+    assert m.bound()["a-worker-0"] == "n3"  # where b was
+    assert said(m) == "fits, but b goes first"
+    end(m, "b-master-0")
+    m.lingering = False
+    m.rest(20)
+    assert sorted(m.bound()) == ["a-master-0", "a-worker-0", "b-master-0", "b-worker-0"]
+    m.finish()
 
 
 def test_those_before_it_do_not_wait() -> None:
@@ -132,3 +154,14 @@ def test_what_is_free_beside_a_pod_that_is_being_stopped_is_no_place_of_its_own(
     do.gang(m, "lower", 1)
     m.rest(5)
     assert sorted(m.bound()) == ["j-master-0", "later-0"]
+
+
+def test_a_job_that_is_deleted_after_its_group_keeps_nothing() -> None:
+    """Its gang is known by its pods alone meanwhile, and those behind it were refused for it."""
+    m = stopping()
+    end(m, "j-master-0", "j-worker-0")
+    m.api.delete((VOLCANO_GROUPS, "default", "j"))
+    m.rest(1)
+    m.api.delete((PYTORCH_JOBS, "default", "j"))
+    m.rest(5)
+    assert {"later-0", "later-1"} <= m.bound().keys()
