@@ -52,8 +52,9 @@ def group_seen(s: State, event: e.GroupSeen) -> None:
     gang.timeout = _timeout(meta, group)
     gang.phase, gang.conditions = group.status.phase, group.status.conditions
     gang.counts = (group.status.running, group.status.succeeded, group.status.failed)
-    # One that was there before its job is the job's too, although no owner says so.
-    gang.job = _job(s, meta) or (job if job in s.jobs else None)
+    # One that was there before its job is the job's too, although no owner says so, or a wrong one.
+    named = _job(s, meta)
+    gang.job = next((each for each in (named, job) if each in s.jobs), named)
     gang.fault = _refused(_read_spec(gang, group))
     resolve_priority(s, gang)
     gang.dirty = gang.maybe_loose = True
@@ -90,6 +91,7 @@ def forget_record(s: State, gang: Gang) -> None:
     )
     fresh.running = gang.running
     fresh.claim, fresh.member_priority = gang.claim, gang.member_priority
+    fresh.kept, fresh.kept_until = gang.kept, gang.kept_until
     s.gangs[gang.key] = fresh
     for slot in fresh.members.values():
         s.slots[gang.key.namespace, slot.name] = (fresh, slot)
@@ -281,7 +283,10 @@ def _timeout(meta: o.Meta, group: VolcanoGroup | SigsGroup | NativeGroup) -> flo
 
 
 def _job(s: State, meta: o.Meta) -> tuple[Resource, str, str] | None:
+    """Whose it says it is: a job's has the job's name."""
     for owner in meta.owner_references:
+        if owner.name != meta.name:
+            continue
         for resource in s.kinds:
             if owner.kind == resource.kind and owner.api_version == resource.api_version:
                 return (resource, meta.namespace, owner.name)
