@@ -204,8 +204,8 @@ def _bound(s: State, gang: Gang, slot: Slot, done: Done, now: float) -> None:
     slot.released_at = now
     if done.code in (403, 422):
         note_refused(s, gang, slot, why, now)
-    elif gang.stage == Stage.WAITING and not gang.satisfied():
-        # The attempt was given up meanwhile.
+    elif gang.stage == Stage.WAITING and not (gang.uid and gang.satisfied()):
+        # The attempt was given up meanwhile, or its record is gone.
         s.unassign(gang, slot)
         gang.move(slot, Member.HELD)
     else:
