@@ -158,10 +158,16 @@ def _adopt(s: State, view: Snapshot, gang: Gang, record: PlanRecord) -> None:
 
 
 def _role_shape(gang: Gang, task: str) -> PodShape | None:
-    """A replica that does not exist looks like those of its role that do, if they look alike."""
+    """A replica that does not exist looks like those of its role that do, if they look alike; the first
+    one may have a label that the others have not (job-role).
+    """
     peers = (m for m in gang.members.values() if m.task == task and m.shape is not None)
-    first = min(peers, key=lambda m: m.name, default=None)
-    return first.shape if first is not None and first.shape and not first.shape.numbered else None
+    best = min(peers, key=lambda m: (_leads(m), m.name), default=None)
+    return best.shape if best is not None and best.shape and not best.shape.numbered else None
+
+
+def _leads(slot: Slot) -> bool:
+    return slot.replica is not None and slot.replica.index == 0
 
 
 def _void(s: State, record: PlanRecord) -> None:

@@ -418,7 +418,7 @@ def _replica(s: State, pod: Pod) -> Replica | None:
     labels = pod.metadata.labels
     role, index = labels.get(REPLICA_TYPE_LABEL), labels.get(REPLICA_INDEX_LABEL, "")
     head, _, number = pod.metadata.name.rpartition("-")
-    if head.endswith(f"-{role}"):
+    if number.isdecimal() and head.endswith(f"-{role}"):
         # Where an MPIJob's launcher is number 0 of those that compute, the label is one more.
         index = number
     owned = any(s.runs(owner) for owner in pod.metadata.owner_references)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from extender.core import events as e
 from extender.core.api import PODS, PYTORCH_JOBS, VOLCANO_GROUPS
 from extender.core.coordinator import Coordinator
+from extender.core.gang import Gang, Slot
 from extender.core.identity import GroupKey
 from extender.core.jobsync import SMALL_JOB
 from extender.core.record import PLANNED, PlannedMember, PlanRecord, encode
+from extender.core.shape import PodShape
 from extender.settings import Settings
-from tests.builders import node, pod
+from tests.builders import GPU, node, pod
 from tests.core import machine_stories as do
 from tests.core.machine import RULES, Fault, Machine
 
@@ -59,4 +61,32 @@ def test_a_replica_that_a_plan_names_waits_until_its_job_has_been_looked_at() ->
     assert m.api.get(PODS, last) is None
     m.rest()
     assert len(m.bound()) == size
+    m.finish()
+
+
+def test_a_replica_that_does_not_exist_has_not_the_label_of_the_first() -> None:
+    """Worker 0 leads where there is no Master. Its shape is not that of the others."""
+    m = Machine(replicas=2)
+    do.nodes(m, 3)
+    m.faults.append(Fault("hold", verb="Create", kind="Pod", name="j-worker-2"))
+    box = {"name": "pytorch", "image": "train", "resources": {"requests": {GPU: "1"}}}
+    role = {"replicas": 3, "template": {"spec": {"containers": [box]}}}
+    meta = {"name": "j", "namespace": "default"}
+    body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta}
+    m.api.put(PYTORCH_JOBS, body | {"spec": {"pytorchReplicaSpecs": {"Worker": role}}})
+    m.flush()
+    m.lose()
+    m.faults.clear()
+    state, given = m.replicas[1].state, dict[str, list[PodShape | None]]()
+    assign = state.assign
+
+    def noted(gang: Gang, slot: Slot, node: str) -> None:
+        given.setdefault(slot.name, []).append(slot.shape)
+        assign(gang, slot, node)
+
+    state.assign = noted  # type: ignore[method-assign]
+    m.gain(m.replicas[1])
+    m.rest(60)
+    assert sorted(m.bound()) == ["j-worker-0", "j-worker-1", "j-worker-2"]
+    assert given["j-worker-2"] == given["j-worker-1"] != given["j-worker-0"]
     m.finish()

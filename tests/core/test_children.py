@@ -37,7 +37,7 @@ def machine(nodes: int = 3) -> Machine:
     return m
 
 
-def job(m: Machine, resource: Resource = MPI_JOBS, **spec: Any) -> None:
+def job(m: Machine, resource: Resource = MPI_JOBS, name: str = "j", **spec: Any) -> None:
     """A launcher and two workers, of one GPU each, so that a node takes one of them."""
     box = {"name": "main", "image": "i", "resources": {"requests": {GPU: "1"}}}
     roles = {
@@ -45,7 +45,7 @@ def job(m: Machine, resource: Resource = MPI_JOBS, **spec: Any) -> None:
         for type_, count in (("Launcher", 1), ("Worker", 2))
     }
     body = {"apiVersion": resource.api_version, "kind": "MPIJob"}
-    meta = {"name": "j", "namespace": "default"}
+    meta = {"name": name, "namespace": "default"}
     m.api.put(resource, body | {"metadata": meta, "spec": {"mpiReplicaSpecs": roles} | spec})
 
 
@@ -60,6 +60,20 @@ def test_who_leads_next_knows_its_workers_by_their_own_numbers() -> None:
     members = do.of(m, "j").members.values()
     found = {slot.name: slot.replica.index for slot in members if slot.replica}
     assert found == {"j-launcher": 0, "j-worker-0": 0, "j-worker-1": 1}
+    m.finish()
+
+
+def test_who_leads_next_knows_the_launcher_of_a_job_that_is_named_like_one() -> None:
+    """Its pod has no number: what stands behind the last dash is its role."""
+    m = Machine(replicas=2)
+    do.nodes(m, 3)
+    job(m, name="a-launcher")
+    m.rest()
+    m.lose()
+    m.gain(m.replicas[1])
+    slot = do.of(m, "a-launcher").members["a-launcher-launcher"]
+    assert slot.replica is not None
+    assert slot.replica.index == 0
     m.finish()
 
 
