@@ -127,8 +127,8 @@ def _by_parts(
     rows: Mapping[str, int],
     limit: Limit | None,
 ) -> Places | Refusal:
-    """Places for all ``slots``; else for the required ones, and for as many further parts as find them.
-    ``rows`` of members that have theirs, by name.
+    """Places for all ``slots``; else for the required ones, and for as many further parts, and members
+    that are in none, as find them. ``rows`` of members that have theirs, by name.
     """
 
     def plan_all(
@@ -160,12 +160,20 @@ def _by_parts(
     if isinstance(found, Refusal):
         return found
     there = {**rows, **{slot.name: row for slot, row in found}}
-    more = divided([m for m in slots if m.name not in required], there)
+    others = [m for m in slots if m.name not in required]
+    more = divided(others, there)
     if not isinstance(more, Refusal):
         mark = view.checkpoint()
         parts.put(view, found)
         peers = sorted(set(there.values()))
-        found += parts.further(s.session, view, more, peers, limit, plan_all)
+        whole = parts.further(s.session, view, more, peers, limit, plan_all)
+        parts.put(view, whole)
+        found += whole
+        inside = {m.name for part in more for m in part.slots}
+        if single := [m for m in others if m.name not in inside]:
+            ask.searches += 1
+            fitting = _planned(s, view, single, set(), peers, limit)
+            found += [] if isinstance(fitting, Refusal) else fitting
         view.rollback(mark)
     return found
 

@@ -142,3 +142,23 @@ def test_a_part_beyond_the_minimum_says_why_it_waits() -> None:
     assert gang.satisfied()
     assert gang.refusal is not None
     assert gang.refusal.render().startswith("1 of 2 pods fit")
+
+
+def test_a_member_of_no_part_does_not_wait_for_a_part_beyond_the_minimum() -> None:
+    made = core([2, 1])
+    policy = {
+        "name": "s",
+        "subGroupSize": 2,
+        "minSubGroups": 1,
+        "labelSelector": {"matchExpressions": [{"key": "part", "operator": "Exists"}]},
+        "matchLabelKeys": ["part"],
+        "networkTopology": {"highestTierAllowed": 1},
+    }
+    made.apply(group(2, subGroupPolicy=[policy]), NOW)
+    marks = {"scheduling.k8s.io/group-name": "g"}
+    for at, part in enumerate(("a", "a", "b", "b", "")):
+        labels = {"part": part} if part else {}
+        gpus = 2 if part == "b" else 1
+        made.apply(e.PodSeen(pod(f"w-{at}", gpus=gpus, annotations=marks, labels=labels)), NOW)
+    made.step(NOW)
+    assert planned(made, 5) == ["n0", "n0", "", "", "n1"]
