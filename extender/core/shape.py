@@ -175,8 +175,7 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
     apart = keep((), _terms, required, namespace, labels, "podAntiAffinity")
     spread = keep((), _spreads, spec.topology_spread_constraints, labels)
     named = [each.selector for each in (*together, *apart)] + [each.selector for each in spread]
-    aligned = keep((), alignment_of, spec, meta.annotations)
-    requests = keep({}, pod_requests, spec, pod.status)
+    requests, aligned = keep(({}, ()), _asked, pod)
     on_nodes = keep(None, required_nodes, spec, ignore_pin=ignore_pin)
     near = keep((), _near, meta.annotations)
     faults.end()
@@ -198,6 +197,12 @@ def shape_of(pod: Pod, *, ignore_pin: bool = False, ignore_node: bool = False) -
         near=near,
         aligned=aligned,
     )
+
+
+def _asked(pod: Pod) -> tuple[dict[str, int], Alignment]:
+    """What it asks for, in all and of the zones of a node: both read the same quantities."""
+    requests = pod_requests(pod.spec, pod.status)
+    return requests, alignment_of(pod.spec, pod.metadata.annotations)
 
 
 def _annotated(aligned: Alignment) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.core.errors import InvalidObject
+from extender.core.errors import InvalidObject, QuantityError
 from extender.core.shape import HostPort, pinned_node, shape_of
 from tests.builders import GPU, pod
 
@@ -198,3 +198,10 @@ def test_every_wrong_part_is_named_at_once():
         f"{TERMS}[0].matchExpressions[0].operator",
         "metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology]",
     ]
+
+
+def test_a_quantity_that_two_readers_look_at_is_told_once() -> None:
+    with pytest.raises(QuantityError) as found:
+        shape_of(pod("p", requests={GPU: "many"}))
+    (only,) = found.value.each
+    assert only.field == "spec.containers[0].resources.requests[nvidia.com/gpu]"
