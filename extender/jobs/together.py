@@ -172,9 +172,10 @@ def _told_at(
         for replica, pod in members
         if pod.metadata.uid in broken and (role := parsed.role(replica.role))
     }
-    left = {p.spec.node_name for _, p in members if p.status.phase not in _ENDED}
+    left = {p.spec.node_name for _, p in members if p.status.phase not in _ENDED} - {""}
     heard = {p.spec.node_name for _, p in members if p.status.phase in _ENDED}
-    settle = max(SETTLE, noticed) if len(left - heard) == 1 else SETTLE
+    alone = len(left) == 1 and left.isdisjoint(heard)
+    settle = max(SETTLE, noticed) if alone else SETTLE
     told = [end for end in _ends(roll.broken) if end is not None]
     if policies != {"ExitCode"} or not left or not told or roll.missing:
         return None
