@@ -151,6 +151,7 @@ def test_what_a_pod_is_told_to_have_replaces_what_was_assumed() -> None:
         {ALLOCATED: "b-0,NVIDIA,8000,30:;"},
         {ALLOCATED: "a-0,NVIDIA,80000,100:;"},
         {ALLOCATED: "a-0,NVIDIA,8000,30:;" * 100},
+        {ALLOCATED: "a-0,NVIDIA,8000,30:" * 3 + ";"},
         {"volcano.sh/vgpu-ids-new": "a-0,NVIDIA,80000,100:a-1,NVIDIA,80000,100:"},
         {"alibabacloud.com/gpu-index": "0-1"},
     ],

@@ -158,6 +158,10 @@ def test_too_few_are_free(capsys, file: str) -> None:
         ),
         (["place", "{}", "--gpus", "0"], "gpus: 0 is not allowed: at least 1"),
         (["parse", "{}.gone"], "No such file or directory"),
+        (
+            ["show", "gpu-node-7"],
+            "No such file or directory; of a Node, as the service knows it: --url",
+        ),
         (["show", "{}/.."], "Not a directory"),
         (["parse", cli.__file__], "dump: "),
     ],
@@ -304,6 +308,16 @@ def test_zones_of_a_node(capsys, tmp_path: Path, version: str, as_yaml: bool) ->
     ]
     code, out, _ = ran(capsys, "place", str(path), "--gpus", "2", "--json")
     assert (code, json.loads(out)["devices"]) == (0, [0, 1])
+
+
+@pytest.mark.parametrize("counts", [(33, 32), (20_000,), (9 * 10**18, 9 * 10**18)])
+def test_more_devices_in_zones_than_a_node_has(capsys, tmp_path: Path, counts) -> None:
+    """No square of them is made first: of 20,000 it took 400 MB, of more it was a traceback."""
+    path = tmp_path / "nrt.json"
+    path.write_text(json.dumps(nrt("v1alpha2", *counts, free=0)))
+    code, _, err = ran(capsys, "parse", str(path), "--json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "zones: 'more than 64' is not allowed: at most 64" in err
 
 
 def test_a_node_of_which_labels_alone_tell(capsys, tmp_path: Path) -> None:

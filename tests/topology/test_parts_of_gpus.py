@@ -256,6 +256,8 @@ def test_devices_that_a_pod_is_told_to_have_are_those(text, pod, taken) -> None:
         (ALLOCATED, f"{TWO};", [Share(1, 300, 3000)], "1 different devices of HAMi"),
         (ALLOCATED, "GPU-0,NVIDIA,1,1:;", [Share(2, 300, 3000)], "2 different devices of HAMi"),
         (ALLOCATED, "GPU-0,N,1,1:GPU-0,N,1,1:;", [Share(2, 0, 1)], "2 different devices of HAMi"),
+        (ALLOCATED, "GPU-0,N,1,1:GPU-0,N,1,1:;", [Share(1, 0, 1)], "1 different devices of HAMi"),
+        (INDEX, "1-1-1", [Share(1, 300, convention=ALIBABA)], "1 different devices of Alibaba"),
         (ALLOCATED, f"{TWO};", [Share(1, 0, 1)] * 2, "1 + 1 different devices of HAMi"),
         (
             ALLOCATED,

@@ -43,7 +43,7 @@ _LEFT_OUT = re.compile(r"\.\.+|…")
 _GLUED = re.compile(r"(?:GPU|NIC)[0-9]+|mlx[0-9]+_(?:bond_)?[0-9]+")
 _WRAPPED = re.compile(r"[A-Z0-9 ,/-]+")
 _DEVICE = re.compile(r"GPU([0-9]{1,4})")
-_LEGEND = re.compile(r"(NIC[0-9]+): *(.*?) *(?=NIC[0-9]+:|\Z)")
+_LEGEND = re.compile(r"(NIC[0-9]+):")
 _NIC_NAME = re.compile(r"[A-Za-z][\w.\-]+")
 _PORT = re.compile(r"[A-Za-z][\w.\-]*[0-9][\w.\-]*")
 
@@ -246,11 +246,13 @@ def _code(word: str) -> int:
 def _nic_names(nics: list[str], lines: list[str], warnings: list[str]) -> list[str]:
     """The device names of the legend below the matrix; a column without one keeps its own."""
     told: dict[str, str] = {}
-    for entry in (found for line in lines for found in _LEGEND.finditer(line)):
-        if entry[1] in told or entry[1] not in nics:
-            continue
-        if _NIC_NAME.fullmatch(entry[2]):
-            told[entry[1]] = entry[2]
-        else:
-            warnings.append(f"NIC Legend: {entry[1]}: {entry[2]!r} is no device name")
+    for _, *parts in map(_LEGEND.split, lines):
+        for nic, rest in zip(parts[::2], parts[1::2], strict=True):
+            name = rest.strip()
+            if nic in told or nic not in nics:
+                continue
+            if _NIC_NAME.fullmatch(name):
+                told[nic] = name
+            else:
+                warnings.append(f"NIC Legend: {nic}: {name!r} is no device name")
     return [told.get(nic, nic) for nic in nics]

@@ -187,7 +187,9 @@ def _contradiction(claim: Told, pod: Sequence[Container], devices: Devices | Non
     if not shares:
         return f"nothing, as the pod asks for no device of {claim.convention}"
     those = _apps(claim, pod)
-    if [len(dict(each)) for each in those] != [share.devices for share in shares]:
+    # One that is named again would count again.
+    numbers = [len(each) for each in those]
+    if numbers != [share.devices for share in shares] or numbers != [*map(len, map(dict, those))]:
         counts = " + ".join(str(share.devices) for share in shares)
         return f"{counts} different devices of {claim.convention}, as its containers ask for"
     more = (

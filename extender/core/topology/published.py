@@ -17,7 +17,15 @@ from extender.core.objects import Labels, Manifest
 from extender.core.topology import annotation, equipment, nrt
 from extender.core.topology.catalogue import COUNT_LABEL, PRODUCT_LABEL, shape_of
 from extender.core.topology.dump import Reading
-from extender.core.topology.model import NO_ZONE, SELF, UNKNOWN, Topology, topology, word_of
+from extender.core.topology.model import (
+    MOST_DEVICES,
+    NO_ZONE,
+    SELF,
+    UNKNOWN,
+    Topology,
+    topology,
+    word_of,
+)
 
 #: Resources whose devices are GPUs.
 _GPUS = (equipment.GPU, "amd.com/gpu")
@@ -128,9 +136,13 @@ def _of_zones(zones: nrt.NodeZones) -> Reading:
     """Devices by the zones that they are in, in order; of what one way is to another nothing is told."""
     columns = [zones.resources.index(name) for name in _GPUS if name in zones.resources]
     counts = (
-        zones.capacity[:, columns].clip(min=0).sum(axis=1) if columns else np.zeros(0, np.int64)
+        zones.capacity[:, columns].clip(0, MOST_DEVICES + 1).sum(axis=1)
+        if columns
+        else np.zeros(0, np.int64)
     )
     total = int(counts.sum())
+    if total > MOST_DEVICES:
+        raise InvalidObject("zones", f"more than {MOST_DEVICES}", f"at most {MOST_DEVICES}")
     if not total:
         raise InvalidObject("zones", f"{len(zones.ids)} zones", f"zones with {' or '.join(_GPUS)}")
     free = int(zones.available[:, columns].clip(min=0).sum())
