@@ -423,7 +423,8 @@ def test_a_field_that_is_not_there_is_missing(check: Check) -> None:
 
 
 def test_an_empty_file_and_an_empty_folder_hold_nothing(tmp_path: Path, capsys) -> None:
-    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / ".venv").mkdir(parents=True)
+    (tmp_path / "none" / ".venv" / "port.yaml").write_text("what: others brought\n")
     empty = tmp_path / "empty.yaml"
     empty.write_text("# nothing\n---\n")
     assert cli.main(["check", str(empty), str(tmp_path / "none")]) == 0

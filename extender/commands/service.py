@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TIMEOUT = 10.0
 #: Of a refusal's text that is shown.
 _SAID_BYTES = 500
+#: A page that says why it is not there is read so far.
+_WHY_BYTES = 65536
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +102,19 @@ def _refused(args: argparse.Namespace, error: HTTPError, nothing: str) -> str:
         hint = " (--token-file)" if error.code == 401 and not args.token else ""
         return f"{args.url}: HTTP {error.code}: {said}{hint}"
     if error.code == 404 and nothing:
-        return nothing
+        return _why(error) or nothing
     return f"{args.url}: HTTP {error.code}: is that Muster?"
+
+
+def _why(error: HTTPError) -> str:
+    """What the page says of why it is not there; empty if it says nothing."""
+    import json
+
+    try:
+        said = json.loads(error.read(_WHY_BYTES))
+        return f"{said['error']}: {said['why']}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def _silent(args: argparse.Namespace, error: Exception) -> str:

@@ -79,7 +79,11 @@ def _of_file(args: argparse.Namespace) -> tuple[Reading, dict[int, str]]:
     try:
         text = _text(args.file)
     except OSError as error:
-        raise ConfigError(str(error.strerror)) from error
+        node = (
+            isinstance(error, FileNotFoundError) and "/" not in args.file and args.what != "parse"
+        )
+        hint = "; of a Node, as the service knows it: --url" if node else ""
+        raise ConfigError(f"{error.strerror}{hint}") from error
     if _is_object(text):
         return read_object(_object(args.file, text))
     return read(text, args.product), {}

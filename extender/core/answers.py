@@ -106,7 +106,12 @@ class StateView:
             if (key.namespace, key.name) == (namespace, name):
                 return inspecting.gang(self._s, self._s.gangs[key])
         known = self._s.slots.get((namespace, name))
-        return inspecting.gang(self._s, known[0]) if known is not None else None
+        if known is not None:
+            return inspecting.gang(self._s, known[0])
+        for key, pod in self._s.foreign.values():
+            if (key.namespace, pod) == (namespace, name) and key in self._s.gangs:
+                return inspecting.gang(self._s, self._s.gangs[key])
+        return None
 
     def nodes(self) -> list[Manifest]:
         """JSON of ``/debug/nodes``."""
@@ -127,6 +132,14 @@ class StateView:
     def plans(self) -> list[Manifest]:
         """JSON of ``/debug/plan``."""
         return inspecting.plans(self._s)
+
+    def gangless(self, namespace: str, name: str) -> str:
+        """Why the job of this name has no gang (its spec is not valid, it is suspended), in the words of
+        its last condition; empty where there is no such job.
+        """
+        jobs = self._s.jobs.values()
+        found = (job for job in jobs if (job.namespace, job.name) == (namespace, name))
+        return "; ".join(inspecting.gangless(job) for job in found)
 
 
 def _member(s: State, gang: Gang, slot: Slot, pod: Pod, names: Sequence[str]) -> FilterAnswer:

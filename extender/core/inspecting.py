@@ -9,6 +9,8 @@ from functools import lru_cache
 from msgspec import json, to_builtins
 
 from extender.core.gang import Gang, Member, Stage
+from extender.core.groups import foreign
+from extender.core.job import Job
 from extender.core.objects import Manifest
 from extender.core.places import Place
 from extender.core.reasons import Refusal
@@ -73,6 +75,9 @@ def gang(s: State, gang: Gang) -> Manifest:
     """A gang: what ``muster explain`` prints."""
     members = [gang.members[name] for name in sorted(gang.members)]
     told = gang.told()
+    if gang.foreign and not gang.members:
+        # Others' pods alone: nothing is written on their record, and who asks here is told.
+        told = foreign(s, *min(gang.foreign.items()))
     return {
         "group": str(gang.key),
         "kind": gang.key.resource.api_version,
@@ -90,6 +95,18 @@ def gang(s: State, gang: Gang) -> Manifest:
             {"name": m.name, "state": str(m.state), "node": m.node, "task": m.task} for m in members
         ],
     }
+
+
+def gangless(job: Job) -> str:
+    """What a job without a gang says of itself."""
+    status = job.raw.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    told = [
+        f": {each.get('type')}: {each.get('message')}"
+        for each in (conditions if isinstance(conditions, list) else ())
+        if isinstance(each, dict) and each.get("status") == "True"
+    ]
+    return f"{job.resource.kind} {job.name} has none{told[-1] if told else ''}"
 
 
 def stage(gang: Gang) -> str | None:

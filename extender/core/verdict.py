@@ -66,6 +66,9 @@ class View(Protocol):
     def gang(self, namespace: str, name: str) -> Manifest | None:
         """JSON of ``/debug/gangs/{ns}/{name}``: group, phase, reasons, plan."""
 
+    def gangless(self, namespace: str, name: str) -> str:
+        """Why the job of this name has no gang; empty where there is no such job."""
+
     def nodes(self) -> list[Manifest]:
         """JSON of ``/debug/nodes``."""
 

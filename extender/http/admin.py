@@ -105,7 +105,9 @@ async def gang(request: web.Request) -> web.Response:
     namespace, name = request.match_info["namespace"], request.match_info["name"]
     found = request.app[VIEW].gang(namespace, name)
     if found is None:
-        return _json({"error": f"no gang {namespace}/{name}"}, status=404)
+        why = request.app[VIEW].gangless(namespace, name)
+        error = {"error": f"no gang {namespace}/{name}"} | ({"why": why} if why else {})
+        return _json(error, status=404)
     return _json(found)
 
 

@@ -38,6 +38,14 @@ def test_the_samples_and_examples_are_fine(capsys):
 MANIFEST = "apiVersion: v1\nkind: Pod\n"
 
 
+def test_a_key_that_a_map_has_twice_is_told(write: Write, capsys):
+    body = "metadata:\n  name: a\n  labels: {}\n  name: b\nspec: {}\n"
+    file = write("file.yaml", MANIFEST + body)
+    cli.main(["check", file])
+    said = f"{file}: warning: 'name' of line 6 stands in the same map before: the last one counts\n"
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -232,6 +240,20 @@ def test_one_mistake_in_a_manifest_is_one_problem(body, problem, write: Write, c
     code, _, problems = check(capsys, write("file.yaml", body))
     assert problems == [problem]
     assert code == problem.endswith("error")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kinds"),
+    [
+        ("kubeflow.org/v1", "one of JAXJob, MPIJob, PaddleJob, PyTorchJob, TFJob, XGBoostJob"),
+        ("scheduling.volcano.sh/v1beta1", "one of PodGroup"),
+        ("example.com/v1", "one that example.com/v1 has"),
+    ],
+)
+def test_a_kind_that_is_missing_is_one_of_its_apis(api_version, kinds, write: Write, capsys):
+    file = write("file.yaml", {"apiVersion": api_version, "metadata": {"name": "p"}})
+    assert cli.main(["check", str(file)]) == 1
+    assert f"kind: error: is missing: {kinds}\n" in capsys.readouterr().out
 
 
 def test_a_bad_quantity_is_found_in_a_pod_a_template_and_a_job(write: Write, capsys):

@@ -86,6 +86,32 @@ async def test_explain_answers_no_for_a_gang_that_is_not_there(url: str, capsys)
     assert said in shown.err
 
 
+async def test_explain_says_of_a_job_that_is_not_valid_what_is_wrong_with_it(capsys):
+    section = {"listen": {"host": "127.0.0.1", "port": 0}, "leaderElection": {"enabled": False}}
+    async with (
+        ApiServer() as server,
+        Client(server.url) as client,
+        running(parse({"muster": section}, "test"), credentials.plain(server.url)) as service,
+    ):
+        job = {"metadata": {"name": "digits"}, "spec": {"pytorchReplicaSpecs": {"Workers": {}}}}
+        await client.create(api.PYTORCH_JOBS, "default", job)
+        async with asyncio.timeout(60):
+            async for _, jobs in client.follow(api.PYTORCH_JOBS, "default"):
+                conditions = jobs[0].get("status", {}).get("conditions") if jobs else None
+                if conditions and conditions[-1]["type"] == "Invalid":
+                    break
+            url = service.url.removesuffix("/scheduler")
+            said = "no gang default/digits: PyTorchJob digits has none: Invalid: "
+            while True:
+                assert await explain("default/digits", "--url", url) == 1
+                shown = capsys.readouterr()
+                if ": Invalid: " in shown.err:
+                    break
+                await asyncio.sleep(0.05)  # the service is still to read what it wrote
+    assert said in shown.err
+    assert "'Workers' is not allowed" in shown.err
+
+
 class Pages(BaseHTTPRequestHandler):
     """A service that says of itself what ``state`` is."""
 

@@ -66,6 +66,9 @@ class ScriptedView:
             return None
         return {"namespace": namespace, "name": name, "phase": "Pending"}
 
+    def gangless(self, namespace: str, name: str) -> str:
+        return f"PyTorchJob {name} has none: Invalid: no" if name == "wrong" else ""
+
     def nodes(self) -> list[dict[str, Any]]:
         return [{"name": "n1"}]
 

@@ -35,6 +35,9 @@ async def test_debug_pages_are_served_by_a_standby_too(service, path):
 async def test_an_unknown_gang_is_a_404_that_names_it(service):
     path = "/debug/gangs/team-a/absent"
     assert await get(service, path) == (404, {"error": "no gang team-a/absent"})
+    why = "PyTorchJob wrong has none: Invalid: no"
+    said = {"error": "no gang team-a/wrong", "why": why}
+    assert await get(service, "/debug/gangs/team-a/wrong") == (404, said)
 
 
 async def test_ready_is_synced_and_not_leading(service):

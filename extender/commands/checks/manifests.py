@@ -63,15 +63,19 @@ def check(document: Document, muster: Muster, together: Together) -> Iterator[Pr
 def nameless(document: Document) -> Problem:
     """What lacks its apiVersion or kind, or both and so is no manifest at all."""
     api_version, kind = document.kind
+    resources = (PODS, *_GROUPS, *network.TYPES, *(of.resource for of in KINDS))
     if kind:
-        known = {**TEMPLATES, "Pod": PODS.api_version}
-        for each in (*_GROUPS, *network.TYPES, *(of.resource for of in KINDS)):
+        known = dict(TEMPLATES)
+        for each in resources:
             known.setdefault(each.kind, each.api_version)
         near = schema.nearest(kind, list(known))
         meant = f": {known[near]}, if {near} is meant" if near else ""
         return document.problem("apiVersion", f"is missing{meant}")
     if api_version:
-        return document.problem("kind", f"is missing: one of {api_version}")
+        kinds = {each.kind for each in resources if each.api_version == api_version}
+        kinds |= {each for each, version in TEMPLATES.items() if version == api_version}
+        meant = f"one of {', '.join(sorted(kinds))}" if kinds else f"one that {api_version} has"
+        return document.problem("kind", f"is missing: {meant}")
     what = "a map of fields" if isinstance(document.body, dict) else f"{brief(document.body)}"
     return document.problem(
         "",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
-from extender.core.errors import InvalidObject, unfit
+from extender.core.errors import InvalidObject, brief, unfit
 from extender.core.reasons import Code, Refusal
 
 Severity = Literal["error", "warning"]
@@ -94,11 +94,18 @@ class Problem:
 
 
 def documents_below(place: str) -> Iterator[Document | Problem]:
-    """Of a file, or of every YAML file in a folder and below. Raises as :func:`documents`."""
+    """Of a file, or of every YAML file in a folder and below, hidden folders left out. Raises as
+    :func:`documents`.
+    """
     if not Path(place).is_dir():
         yield from documents(place)
         return
-    files = sorted(file for file in Path(place).rglob("*") if file.suffix in (".yaml", ".yml"))
+    files = [
+        file
+        for file in sorted(Path(place).rglob("*"))
+        if file.suffix in (".yaml", ".yml")
+        and not any(part.startswith(".") for part in file.relative_to(place).parts)
+    ]
     if not files:
         yield Problem(place, "", "", "warning", "holds no YAML file")
     for file in files:
@@ -112,14 +119,18 @@ def documents(file: str) -> Iterator[Document | Problem]:
 
 def documents_of(text: str, file: str) -> Iterator[Document | Problem]:
     """The documents of YAML, or JSON, text; ``file`` names it to people."""
+    repeated: list[tuple[int, str]] = []
     try:
-        bodies = list(yaml.safe_load_all(text))
+        bodies = list(_bodies(text, repeated))
     except RecursionError:
         yield Problem(file, "", "", "error", "is nested too deeply")
         return
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or number beyond Python's
         yield Problem(file, "", "", "error", f"is not YAML: {' '.join(str(error).split())}")
         return
+    for line, key in repeated:
+        message = f"{brief(key)} of line {line} stands in the same map before: the last one counts"
+        yield Problem(file, "", "", "warning", message)
     if all(body is None for body in bodies):
         yield Problem(file, "", "", "warning", "holds nothing")
     for body in bodies:
@@ -134,6 +145,36 @@ def documents_of(text: str, file: str) -> Iterator[Document | Problem]:
                 yield Document(file, item)
         else:
             yield Document(file, body)
+
+
+class _Loader(yaml.SafeLoader):
+    """Keeps which keys a map has twice: the values before the last are lost, here as in kubectl."""
+
+    def __init__(self, text: str, repeated: list[tuple[int, str]]) -> None:
+        """``repeated``: what is found goes there, by line."""
+        super().__init__(text)
+        self._repeated = repeated
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """As it is, its keys looked at."""
+        node = super().compose_mapping_node(anchor)
+        known = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in known:
+                self._repeated.append((key.start_mark.line + 1, key.value))
+            known.add((key.tag, key.value))
+        return node
+
+
+def _bodies(text: str, repeated: list[tuple[int, str]]) -> Iterator[Any]:
+    loader = _Loader(text, repeated)
+    try:
+        while loader.check_data():  # type: ignore[no-untyped-call]
+            yield loader.get_data()
+    finally:
+        loader.dispose()
 
 
 def _too_much(body: Any) -> str:
