@@ -122,7 +122,7 @@ class Judge:
             {resource: link.shown[resource].version for resource in claims.JOBS},
             {resource: link.shown[resource].version for resource in claims.GROUPS},
             link.shown[api.PODS].now(),
-            link.shown[api.PODS].listing or link.shown[api.NODES].listing,
+            any(link.shown[each].listing for each in (api.PODS, api.NODES, *claims.GROUPS)),
         )
         binds = request.path.endswith("/binding")
         makes = request.method == "POST" and request.path.endswith("/pods") and not request.query

@@ -29,7 +29,7 @@ class Sent(Struct, frozen=True):
     groups: Mapping[Resource, int]
     #: Of pods, with what came and went unseen.
     shown: Shown
-    #: In the middle of a list of nodes, or of pods: no version says what it knew of them.
+    #: In the middle of a list of pods, nodes or groups: no version says what it knew of them.
     listing: bool = False
 
 
