@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 import structlog
 import yaml
 
+from extender import cli
+
 Write = Callable[[str, Any], str]
+Check = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +51,17 @@ def member(name: str, **annotations: str) -> dict[str, Any]:
             "containers": [{"name": "main", "image": "none", "resources": {"limits": limits}}],
         },
     }
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys) -> Check:
+    """Check documents given as one file; the exit code and ``field: severity: message``."""
+
+    def one(*bodies: Any, beside: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+        file = tmp_path / "file.yaml"
+        file.write_text(yaml.safe_dump_all(bodies))
+        code = cli.main(["check", "--json", str(file), *beside])
+        problems = json.loads(capsys.readouterr().out)["problems"]
+        return code, [f"{p['field']}: {p['severity']}: {p['message']}" for p in problems]
+
+    return one

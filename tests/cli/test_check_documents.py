@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +12,11 @@ import yaml
 from extender import cli
 from extender.commands.checks import schema
 from extender.jobs import KINDS
+from tests.cli.conftest import Check
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 NAMED = "scheduling.k8s.io/group-name"
-
-Check = Callable[..., tuple[int, list[str]]]
-
-
-@pytest.fixture
-def check(tmp_path: Path, capsys) -> Check:
-    """Check documents given as one file; the exit code and ``field: severity: message``."""
-
-    def one(*bodies: Any, beside: tuple[str, ...] = ()) -> tuple[int, list[str]]:
-        file = tmp_path / "file.yaml"
-        file.write_text(yaml.safe_dump_all(bodies))
-        code = cli.main(["check", "--json", str(file), *beside])
-        problems = json.loads(capsys.readouterr().out)["problems"]
-        return code, [f"{p['field']}: {p['severity']}: {p['message']}" for p in problems]
-
-    return one
 
 
 def group(name: str = "g", api_version: str = VOLCANO, **spec: Any) -> dict[str, Any]:
@@ -359,61 +343,6 @@ def test_a_group_of_another_namespace_is_another_group(check: Check) -> None:
     )
 
 
-def scheduler(**changes: Any) -> dict[str, Any]:
-    body: dict[str, Any] = yaml.safe_load((ROOT / "config/scheduler-own.yaml").read_text())
-    for entry in body["extenders"]:
-        entry.update(changes)
-    return body
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"httpTimeOut": "2s"}, "no such field; did you mean httpTimeout?"),
-        (
-            {"urlPrefix": "http://127.0.0.1:8901/scheduler"},
-            "port 8901 is not muster.yaml's listen.port (8900)",
-        ),
-        (
-            {"urlPrefix": "http://muster.example:8900/scheduler"},
-            "muster.example cannot reach muster.yaml's listen.host (127.0.0.1)",
-        ),
-        (
-            {"urlPrefix": "https://127.0.0.1:8900/scheduler"},
-            "https:// but muster.yaml's Muster speaks http (muster.tls)",
-        ),
-        (
-            {"urlPrefix": "http://127.0.0.1:x/scheduler"},
-            "'http://127.0.0.1:x/scheduler' is not allowed: no such port",
-        ),
-    ],
-)
-def test_an_extender_entry_says_where_and_how_muster_is_asked(check: Check, changes, message):
-    muster = str(ROOT / "config/muster.yaml")
-    _, problems = check(scheduler(**changes), beside=(muster,))
-    assert [problem.split(": ", 2)[2] for problem in problems] == [message] * 2
-
-
-def test_a_verb_must_be_one_that_muster_answers(check: Check) -> None:
-    body = scheduler()
-    body["extenders"][1]["bindVerb"] = "bnd"
-    assert check(body) == (1, ["extenders[1].bindVerb: error: 'bnd' is not allowed: bind"])
-
-
-def test_each_mistake_of_a_configuration_is_a_problem_of_its_own(check: Check) -> None:
-    plugins = [{"name": "drf"}, {"name": "gang"}, {"name": "proportion"}]
-    code, problems = check({"actions": "allocate", "tiers": [{"plugins": plugins}]})
-    assert code == 1
-    assert [each.split(" (")[0] for each in problems] == [
-        "tiers[0].plugins[0].name: error: no plugin 'drf'",
-        "tiers[0].plugins[2].name: error: no plugin 'proportion'",
-    ]
-    section = {f"key{number}": 1 for number in range(12)} | {"concurrency": 0}
-    _, problems = check({"muster": section})
-    assert len(problems) == 13
-    assert "muster.concurrency: error: 0 is not allowed: at least 1" in problems
-
-
 def test_a_field_that_is_not_there_is_missing(check: Check) -> None:
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}}
     says = "is missing: at least one replica type of Master, Worker"
@@ -536,82 +465,3 @@ def test_advice_on_volcano_s_job(check: Check) -> None:
     odd: list[Any] = [None, [], {"tasks": {}}, {"tasks": [{"template": 3, "replicas": "x"}]}]
     for spec in odd:
         assert len(check({**kind, "spec": spec})[1]) == 1
-
-
-def hyper(name: str, tier: Any, *members: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "topology.volcano.sh/v1alpha1",
-        "kind": "HyperNode",
-        "metadata": {"name": name},
-        "spec": {"tier": tier, "members": list(members)},
-    }
-
-
-def node(name: str, kind: str = "Node") -> dict[str, Any]:
-    return {"type": kind, "selector": {"exactMatch": {"name": name}}}
-
-
-def topology(name: str, *labels: str, version: str = "v1beta2") -> dict[str, Any]:
-    return {
-        "apiVersion": f"kueue.x-k8s.io/{version}",
-        "kind": "Topology",
-        "metadata": {"name": name},
-        "spec": {"levels": [{"nodeLabel": label} for label in labels]},
-    }
-
-
-def test_objects_that_tell_the_network_are_read_as_the_service_reads_them(check: Check) -> None:
-    tree = hyper("s1", 1, node("n1")), hyper("top", 2, node("s1", "HyperNode"))
-    rack = "cloud.provider.com/topology-rack"
-    assert check(
-        *tree, topology("t", "my/block", rack), topology("o", rack, version="v1beta1")
-    ) == (
-        0,
-        [],
-    )
-    field = "spec.members[0].selector.exactMatch.name"
-    twice = hyper("other", 2, node("s1", "HyperNode"))
-    allowed = "a HyperNode that is in no other (it is in other)"
-    assert check(*tree, twice) == (1, [f"{field}: error: 's1' is not allowed: {allowed}"])
-    missing = hyper("top", 2, node("s-1", "HyperNode"))
-    assert check(tree[0], missing) == (
-        0,
-        [f"{field}: warning: 's-1' is not in these files; did you mean s1?"],
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (hyper("a", -1), "spec.tier: error: -1 is not allowed: at least 0"),
-        (hyper("a", "1"), "spec.tier: error: '1' is not allowed: a whole number"),
-        (
-            hyper("a", 1, {"type": "Node", "selector": {"exactmatch": {"name": "n"}}}),
-            "spec.members[0].selector.exactmatch: error: no such field; did you mean exactMatch?",
-        ),
-        (
-            hyper("a", 1, {"type": "Nodes", "selector": {"exactMatch": {"name": "n"}}}),
-            "spec.members[0].type: error: 'Nodes' is not allowed: one of Node, HyperNode; did you mean Node?",
-        ),
-        (
-            hyper("a", 1, {"type": "Node", "selector": {"regexMatch": {"pattern": "n("}}}),
-            (
-                "spec.members[0].selector.regexMatch.pattern: error: 'n(' is not allowed:"
-                " a pattern of RE2 (missing ): n()"
-            ),
-        ),
-        (
-            topology("t", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"),
-            (
-                "spec.levels[1].nodeLabel: error: 'topology.kubernetes.io/zone' is not allowed:"
-                " a level nearer than topology.kubernetes.io/rack, as it is known wider"
-            ),
-        ),
-        (
-            {**topology("t"), "kind": "Topologie"},
-            "kind: error: 'Topologie' is not allowed; did you mean Topology?",
-        ),
-    ],
-)
-def test_what_tells_the_network_and_is_wrong(check: Check, body: Any, problem: str) -> None:
-    assert check(body) == (1, [problem])
